@@ -1,0 +1,1 @@
+"""The hwprobe command: parse, call, render, exit."""

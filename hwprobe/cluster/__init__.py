@@ -1,0 +1,1 @@
+"""Many nodes, one policy: records, plans, agreement, job templates."""

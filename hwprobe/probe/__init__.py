@@ -1,0 +1,1 @@
+"""One module a source of facts, and the child process that runs them with a time limit."""

@@ -1,0 +1,1 @@
+"""Output formats: each turns a Check into text."""

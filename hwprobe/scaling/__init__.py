@@ -1,0 +1,1 @@
+"""Loss scaling that is right: optimizers, calibration, guard."""
