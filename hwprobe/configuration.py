@@ -20,7 +20,7 @@ DEFAULT_GROWTH_STEPS = 2000
 """Keras' own number of clean steps before the scale doubles, in Keras 2 and 3."""
 
 
-class LossScaling(Fact, kw_only=True):
+class LossScaling(Fact, frozen=True, kw_only=True):
     """How the loss is scaled; "none" is a value too.
 
     Attributes:
@@ -78,7 +78,7 @@ class LossScaling(Fact, kw_only=True):
         return {"dynamic": "dynamic loss scaling", "none": "no loss scaling"}[self.mode]
 
 
-class Memory(Fact, kw_only=True):
+class Memory(Fact, frozen=True, kw_only=True):
     """How TensorFlow takes GPU memory.
 
     Attributes:
@@ -93,7 +93,7 @@ class Memory(Fact, kw_only=True):
     allocator: Literal["default", "cuda_malloc_async"] = "default"
 
 
-class Usable(Fact, kw_only=True):
+class Usable(Fact, frozen=True, kw_only=True):
     """Whether a dtype policy is usable on one device.
 
     Attributes:
@@ -105,7 +105,7 @@ class Usable(Fact, kw_only=True):
     reason: str
 
 
-class DeviceUsability(Fact, kw_only=True):
+class DeviceUsability(Fact, frozen=True, kw_only=True):
     """Which dtype policies one device can use.
 
     Attributes:
@@ -119,7 +119,7 @@ class DeviceUsability(Fact, kw_only=True):
     policies: dict[str, Usable]
 
 
-class Decision(Fact, kw_only=True):
+class Decision(Fact, frozen=True, kw_only=True):
     """The choice, with its reasons and the road not taken.
 
     Attributes:
@@ -150,7 +150,7 @@ class Decision(Fact, kw_only=True):
 StepStatus = Literal["changed", "unchanged", "skipped", "failed", "too_late"]
 
 
-class Step(Fact, kw_only=True):
+class Step(Fact, frozen=True, kw_only=True):
     """One setting that the applier looked at.
 
     Attributes:

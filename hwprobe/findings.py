@@ -35,7 +35,7 @@ class Action(str, enum.Enum):
     """It may pass by itself."""
 
 
-class Explanation(Fact, kw_only=True):
+class Explanation(Fact, frozen=True, kw_only=True):
     """The page behind a rule, as `hwprobe explain ID` prints it."""
 
     checks: str
@@ -44,7 +44,7 @@ class Explanation(Fact, kw_only=True):
     reference: str
 
 
-class Rule(Fact, kw_only=True):
+class Rule(Fact, frozen=True, kw_only=True):
     """One entry of the catalogue.
 
     Attributes:
@@ -69,7 +69,7 @@ class Rule(Fact, kw_only=True):
 EvidenceValue = str | int | float | bool | None | list[str]
 
 
-class Finding(Fact, kw_only=True):
+class Finding(Fact, frozen=True, kw_only=True):
     """Something that a rule found.
 
     Attributes:
@@ -95,7 +95,7 @@ class Finding(Fact, kw_only=True):
     fix: tuple[str, ...] = ()
 
 
-class Outcome(Fact, kw_only=True):
+class Outcome(Fact, frozen=True, kw_only=True):
     """What one rule answered.
 
     Attributes:

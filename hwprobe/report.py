@@ -16,7 +16,7 @@ from hwprobe.capability import ComputeCapability
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """Base of all facts: immutable. `kw_only` is not inherited in msgspec, so each fact says it again."""
+    """Base of all facts: immutable. Neither msgspec (`kw_only`) nor mypy (`frozen`) inherits it, so each fact says both."""
 
 
 class SourceStatus(str, enum.Enum):
@@ -32,7 +32,7 @@ class SourceStatus(str, enum.Enum):
     """Nobody asked it; the reason says why."""
 
 
-class Source(Fact, kw_only=True):
+class Source(Fact, frozen=True, kw_only=True):
     """How one source of facts answered.
 
     Attributes:
@@ -50,7 +50,7 @@ class Source(Fact, kw_only=True):
     seconds: float | None = None
 
 
-class GpuMemory(Fact, kw_only=True):
+class GpuMemory(Fact, frozen=True, kw_only=True):
     """The memory of one GPU or MIG instance.
 
     Attributes:
@@ -68,7 +68,7 @@ class GpuMemory(Fact, kw_only=True):
     kind: Literal["dedicated", "unified", "unknown"] = "unknown"
 
 
-class MigInstance(Fact, kw_only=True):
+class MigInstance(Fact, frozen=True, kw_only=True):
     """One MIG device: a compute instance inside a GPU instance, as NVML lists it."""
 
     uuid: str | None = None
@@ -83,7 +83,7 @@ class MigInstance(Fact, kw_only=True):
     error: str | None = None
 
 
-class Mig(Fact, kw_only=True):
+class Mig(Fact, frozen=True, kw_only=True):
     """Multi-Instance GPU state. On boards without MIG the whole fact is None."""
 
     enabled: bool
@@ -91,7 +91,7 @@ class Mig(Fact, kw_only=True):
     instances: tuple[MigInstance, ...] = ()
 
 
-class Health(Fact, kw_only=True):
+class Health(Fact, frozen=True, kw_only=True):
     """What NVML knows about a GPU's condition. None: unsupported or not readable here.
 
     Attributes:
@@ -113,7 +113,7 @@ class Health(Fact, kw_only=True):
     fabric_status_code: int | None = None
 
 
-class Gpu(Fact, kw_only=True):
+class Gpu(Fact, frozen=True, kw_only=True):
     """One physical GPU, joined from all sources on PCI bus id and UUID.
 
     Attributes:
@@ -185,7 +185,7 @@ class Gpu(Fact, kw_only=True):
         return f"{name} ({self.compute_capability})" if self.compute_capability is not None else name
 
 
-class Driver(Fact, kw_only=True):
+class Driver(Fact, frozen=True, kw_only=True):
     """The NVIDIA driver as NVML, CUDA and the kernel each report it.
 
     Attributes:
@@ -213,7 +213,7 @@ class Driver(Fact, kw_only=True):
     device_count: int | None = None
 
 
-class Distribution(Fact, kw_only=True):
+class Distribution(Fact, frozen=True, kw_only=True):
     """An installed Python distribution.
 
     Attributes:
@@ -225,7 +225,7 @@ class Distribution(Fact, kw_only=True):
     in_effect: bool | None = None
 
 
-class SharedLibrary(Fact, kw_only=True):
+class SharedLibrary(Fact, frozen=True, kw_only=True):
     """One shared library that this TensorFlow opens at start, tried on its own.
 
     Attributes:
@@ -245,7 +245,7 @@ class SharedLibrary(Fact, kw_only=True):
     version: str | None = None
 
 
-class TensorFlowDevice(Fact, kw_only=True):
+class TensorFlowDevice(Fact, frozen=True, kw_only=True):
     """One GPU as `tf.config` lists it.
 
     Attributes:
@@ -265,7 +265,7 @@ class TensorFlowDevice(Fact, kw_only=True):
     uuid: str | None = None
 
 
-class TensorFlow(Fact, kw_only=True):
+class TensorFlow(Fact, frozen=True, kw_only=True):
     """The TensorFlow of this Python environment.
 
     Attributes:
@@ -301,7 +301,7 @@ class TensorFlow(Fact, kw_only=True):
     search_paths: tuple[str, ...] = ()
 
 
-class Keras(Fact, kw_only=True):
+class Keras(Fact, frozen=True, kw_only=True):
     """The Keras packages of this environment.
 
     Attributes:
@@ -321,7 +321,7 @@ class Keras(Fact, kw_only=True):
     dtype_policy: str | None = None
 
 
-class PciDevice(Fact, kw_only=True):
+class PciDevice(Fact, frozen=True, kw_only=True):
     """An NVIDIA (or other display) function on the PCI bus, from `/sys/bus/pci/devices`."""
 
     bus_id: str
@@ -331,7 +331,7 @@ class PciDevice(Fact, kw_only=True):
     driver: str | None = None
 
 
-class DeviceNode(Fact, kw_only=True):
+class DeviceNode(Fact, frozen=True, kw_only=True):
     """A `/dev/nvidia*` (or `/dev/dxg`) node.
 
     Attributes:
@@ -347,7 +347,7 @@ class DeviceNode(Fact, kw_only=True):
     error: str | None = None
 
 
-class Host(Fact, kw_only=True):
+class Host(Fact, frozen=True, kw_only=True):
     """The machine around the GPUs and the process that asks.
 
     Attributes:
@@ -395,7 +395,7 @@ class Host(Fact, kw_only=True):
     name: str | None = None
 
 
-class Sources(Fact, kw_only=True):
+class Sources(Fact, frozen=True, kw_only=True):
     """How each source answered."""
 
     nvml: Source
@@ -405,7 +405,7 @@ class Sources(Fact, kw_only=True):
     host: Source
 
 
-class Report(Fact, kw_only=True):
+class Report(Fact, frozen=True, kw_only=True):
     """Everything that was read, complete and immutable.
 
     Attributes:
