@@ -16,7 +16,7 @@ from hwprobe.capability import ComputeCapability
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """Base of all facts: immutable. Neither msgspec (`kw_only`) nor mypy (`frozen`) inherits it, so each fact says both."""
+    """Base of all facts. msgspec does not inherit `kw_only`, nor mypy `frozen`, so each fact says both."""
 
 
 class SourceStatus(str, enum.Enum):
@@ -127,7 +127,7 @@ class Gpu(Fact, frozen=True, kw_only=True):
         tensorflow_name: `GPU:0`; its number is the CUDA ordinal, not the position in TensorFlow's list.
         visible: Whether this process may use it; None if CUDA could not be asked.
         kind: `nvidia`, or `other` for a GPU that only TensorFlow knows (ROCm, Metal, DirectML, a plug-in).
-        architecture: Name from hwprobe's tables, for instance `Ampere`; the nearest older one for a device newer than them.
+        architecture: Name from hwprobe's tables, for instance `Ampere`; the nearest older for a device newer than them.
         architecture_known: False where `architecture` is such a substitute, or unknown.
         tensor_cores: Dtypes that this board's Tensor Cores multiply; empty without Tensor Cores; None if unknown.
         tensor_cores_reason: Why a board lacks the Tensor Cores that its capability promises.
@@ -359,7 +359,7 @@ class Host(Fact, frozen=True, kw_only=True):
         python: Version of this interpreter.
         executable, prefix: Of this interpreter: a check is about this environment, not about the machine.
         cpu_model: Marketing name.
-        cpu_flags: Those of `amx_bf16`, `amx_fp16`, `avx512_bf16`, `avx512_fp16`, `f16c` that it has; None if unreadable.
+        cpu_flags: Those of `amx_bf16`, `amx_fp16`, `avx512_bf16`, `avx512_fp16`, `f16c` it has; None if unreadable.
         memory_total_bytes, memory_available_bytes: Of the host.
         container: `docker`, `podman`, `kubernetes`, `apptainer`, `lxc`, ...; None outside of one.
         container_memory_limit_bytes: Limit of the control group; None without one.
