@@ -1,0 +1,322 @@
+"""Run a reader in a process of its own, with a time limit: the one door to child processes.
+
+A reader is a function `read(request: dict) -> dict` of plain JSON data in an importable module. Whatever becomes of its
+process (no answer in time, a signal, half a line, garbage), the parent gets an `Answer`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from hwprobe.errors import InputError
+from hwprobe.probe.bootstrap import ReaderFailure
+from hwprobe.report import Fact, Source, SourceStatus
+from hwprobe.serialize import from_json
+
+__all__ = ["Answer", "Child", "ReaderFailure", "ask"]
+
+ANSWER_LIMIT_BYTES = 16 * 2**20
+STDERR_KEPT_BYTES = 8 * 2**10
+LAST_WORDS_CHARACTERS = 400
+REAP_SECONDS = 1.0
+"""How long a killed child is waited for. One that sleeps inside the kernel does not die and is left behind."""
+
+
+class Answer(Fact, frozen=True, kw_only=True):
+    """What became of one reading.
+
+    Attributes:
+        status: `ok`, `absent`, `failed` or `timeout`.
+        reason: Why it is not `ok`.
+        code: The library's own error number, None where there is none.
+        error: The library's own name for that number.
+        data: What the reader returned; None unless `ok`.
+        seconds: Wall time from the start of the process to its answer or its end.
+        stderr: The last 8 KiB that the process wrote to standard error (and to standard output).
+    """
+
+    status: SourceStatus
+    reason: str | None = None
+    code: int | None = None
+    error: str | None = None
+    data: dict[str, Any] | None = None
+    seconds: float
+    stderr: str = ""
+
+    @property
+    def source(self) -> Source:
+        """The same as a fact of the report, without the data."""
+        return Source(
+            status=self.status, reason=self.reason, code=self.code, error=self.error, seconds=round(self.seconds, 4)
+        )
+
+
+class _Line(Fact, frozen=True, kw_only=True):
+    """The one line of JSON that `hwprobe.probe.bootstrap` writes."""
+
+    status: SourceStatus
+    reason: str | None = None
+    code: int | None = None
+    error: str | None = None
+    data: dict[str, Any] | None = None
+
+
+def ask(
+    reader: str,
+    request: Mapping[str, object],
+    *,
+    timeout_seconds: float,
+    environment: Mapping[str, str] | None = None,
+) -> Answer:
+    """Run one reader in a child process and wait for its answer.
+
+    Args:
+        reader: `module:function`, for instance `hwprobe.probe.nvml:read`.
+        request: Plain data that the function gets as its one argument.
+        timeout_seconds: When the child is killed.
+        environment: The child's whole environment; None for a copy of this process's.
+
+    Returns:
+        The answer. Nothing that the child does raises here.
+    """
+    with Child(reader, request, timeout_seconds=timeout_seconds, environment=environment) as child:
+        return child.answer()
+
+
+class Child:
+    """A reader that runs in its own process, from construction on.
+
+    Use it as a context manager: whatever ends the block, an interrupt by the user included, ends the process too.
+
+    Args:
+        reader: `module:function`.
+        request: Plain data that the function gets as its one argument.
+        timeout_seconds: When the child is killed, counted from now.
+        environment: The child's whole environment; None for a copy of this process's.
+    """
+
+    def __init__(
+        self,
+        reader: str,
+        request: Mapping[str, object],
+        *,
+        timeout_seconds: float,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._started = time.monotonic()
+        self._limit_seconds = timeout_seconds
+        self._process: _Process | None = None
+        self._answer: Answer | None = None
+        try:
+            self._process = _Process(_program(reader, request, timeout_seconds), environment)
+        except (OSError, ValueError, RuntimeError) as error:
+            # ValueError: a NUL in a variable or argument. RuntimeError: no thread can be started.
+            reason = f"could not start a child process: {error}"
+            self._answer = Answer(status=SourceStatus.FAILED, reason=reason, seconds=time.monotonic() - self._started)
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most so long, and tell whether `answer` would return at once.
+
+        Args:
+            seconds: Zero only looks.
+        """
+        if self._answer is not None or self._process is None:
+            return True
+        remaining = self._started + self._limit_seconds - time.monotonic()
+        return self._process.line.wait(min(seconds, remaining)) or seconds >= remaining
+
+    def answer(self) -> Answer:
+        """Wait for the answer, for the end of the process or for the limit, whichever comes first."""
+        if self._answer is None:
+            assert self._process is not None
+            self.wait(self._limit_seconds)
+            self._answer = _judge(self._process, self._started, self._limit_seconds)
+        return self._answer
+
+    def close(self) -> None:
+        """End the process if it still runs."""
+        if self._process is not None:
+            self._process.kill()
+
+
+def _judge(process: _Process, started: float, limit_seconds: float) -> Answer:
+    line = process.line
+    outcome: dict[str, Any] = {"status": SourceStatus.FAILED}
+    if not line.wait(0):
+        outcome = {"status": SourceStatus.TIMEOUT, "reason": f"no answer within {limit_seconds:g} s"}
+    elif line.text.endswith(b"\n"):
+        outcome = _read_line(line.text)
+    elif len(line.text) >= ANSWER_LIMIT_BYTES:
+        outcome["reason"] = f"the child process answered with more than {ANSWER_LIMIT_BYTES} bytes"
+    else:
+        half = "in the middle of its answer" if line.text else "without an answer"
+        outcome["reason"] = f"the child process {process.ending()} {half}{process.last_words()}"
+    process.kill()
+    return Answer(**outcome, seconds=(line.ended or time.monotonic()) - started, stderr=process.stderr.text())
+
+
+def _read_line(text: bytes) -> dict[str, Any]:
+    try:
+        line = from_json(text, _Line, where="the child process did not answer as agreed")
+    except InputError as error:
+        return {"status": SourceStatus.FAILED, "reason": str(error)}
+    return {name: getattr(line, name) for name in line.__struct_fields__}
+
+
+class _Process:
+    """The process, and the two threads that empty its pipes."""
+
+    def __init__(self, program: str, environment: Mapping[str, str] | None) -> None:
+        self._popen = _popen(program, environment)
+        try:
+            self.line = _LineReader(self._popen.stdout)
+            self.stderr = _TailReader(self._popen.stderr)
+        except RuntimeError:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """End the process and whatever it started, unless its end was seen already."""
+        if self._popen.returncode is not None:
+            return
+        if os.name == "posix":
+            # A process group that is gone, or (macOS) holds only a dead process that nobody reaped.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
+        else:
+            self._popen.kill()
+        self._reap()
+
+    def ending(self) -> str:
+        """How the process ended that closed its pipe."""
+        self._reap()
+        status = self._popen.returncode
+        if status is None:
+            return "closed its pipe and went on"
+        if status < 0:
+            return f"died by {_signal_name(-status)}"
+        return f"ended with exit status {status}"
+
+    def last_words(self) -> str:
+        """The last line on its standard error, as the tail of a sentence."""
+        lines = [line.strip() for line in self.stderr.text().splitlines() if line.strip()]
+        return f"; its last words: {lines[-1][:LAST_WORDS_CHARACTERS]}" if lines else ""
+
+    def _reap(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._popen.wait(REAP_SECONDS)
+
+
+class _LineReader:
+    """Reads a pipe up to the first newline, its end, or more than any answer may have."""
+
+    def __init__(self, pipe: IO[bytes] | None) -> None:
+        assert pipe is not None
+        self._pipe = pipe
+        self._done = threading.Event()
+        self.text = b""
+        self.ended: float | None = None
+        threading.Thread(target=self._read, name="hwprobe-answer", daemon=True).start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the line to be there, and tell whether it is."""
+        return self._done.wait(max(0.0, seconds))
+
+    def _read(self) -> None:
+        parts = []
+        length = 0
+        with self._pipe:
+            while length < ANSWER_LIMIT_BYTES and (part := os.read(self._pipe.fileno(), 2**16)):
+                line, newline, _ = part.partition(b"\n")
+                parts += [line, newline]
+                length += len(line)
+                if newline:
+                    break
+            self.text = b"".join(parts)
+            self.ended = time.monotonic()
+            self._done.set()
+
+
+class _TailReader:
+    """Reads a pipe to its end and keeps the last of it."""
+
+    def __init__(self, pipe: IO[bytes] | None) -> None:
+        assert pipe is not None
+        self._pipe = pipe
+        self._tail = b""
+        self._thread = threading.Thread(target=self._read, name="hwprobe-stderr", daemon=True)
+        self._thread.start()
+
+    def text(self) -> str:
+        """What was read, once the process has ended; a process that it left behind may hold the pipe open."""
+        self._thread.join(REAP_SECONDS)
+        text = self._tail.decode("utf-8", "replace")
+        return "".join(character for character in text if character.isprintable() or character in "\n\t")
+
+    def _read(self) -> None:
+        with self._pipe:
+            while part := os.read(self._pipe.fileno(), 2**16):
+                self._tail = (self._tail + part)[-STDERR_KEPT_BYTES:]
+
+
+def _popen(program: str, environment: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
+    if not sys.executable:
+        raise OSError("this Python does not know its own executable")
+    bytecode = ["-B"] if sys.dont_write_bytecode else []
+    return subprocess.Popen(
+        # -I and -S: no environment variable, no .pth file and no current folder has a say in how it starts.
+        [sys.executable, "-I", "-S", *bytecode, "-c", program],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        env=environment,
+        # A session of its own: it can be killed with all that it started, and Ctrl-C reaches it through us.
+        start_new_session=os.name == "posix",
+        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0),
+    )
+
+
+def _program(reader: str, request: Mapping[str, object], limit_seconds: float) -> str:
+    """Write the child's program.
+
+    It finds modules where this process finds them. `hwprobe` itself is a bare package that points to this one's folder:
+    editable installs come through hooks that the child does not have, and what the package offers to users is not
+    needed there.
+    """
+    package = str(Path(__file__).resolve().parent.parent)
+    return (
+        "import sys\n"
+        f"sys.path[:] = {sys.path!a}\n"
+        f"sys.prefix, sys.exec_prefix = {sys.prefix!a}, {sys.exec_prefix!a}\n"
+        "hwprobe = type(sys)('hwprobe')\n"
+        f"hwprobe.__path__ = [{package!a}]\n"
+        "sys.modules['hwprobe'] = hwprobe\n"
+        "from hwprobe.probe.bootstrap import serve\n"
+        f"serve({reader!a}, {dict(request)!a}, {limit_seconds!a})\n"
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"
