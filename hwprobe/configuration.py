@@ -13,6 +13,9 @@ DTYPE_POLICIES: tuple[DtypePolicy, ...] = get_args(DtypePolicy)
 LossScalingMode = Literal["dynamic", "static", "none"]
 LOSS_SCALING_MODES: tuple[LossScalingMode, ...] = get_args(LossScalingMode)
 
+Allocator = Literal["default", "cuda_malloc_async"]
+ALLOCATORS: tuple[Allocator, ...] = get_args(Allocator)
+
 DEFAULT_INITIAL_SCALE = 2.0**15
 """Keras' own first scale, in Keras 2 and 3 (`LossScaleOptimizer`)."""
 
@@ -90,7 +93,7 @@ class Memory(Fact, frozen=True, kw_only=True):
 
     growth: bool = True
     limit_mib: int | None = None
-    allocator: Literal["default", "cuda_malloc_async"] = "default"
+    allocator: Allocator = "default"
 
 
 class Usable(Fact, frozen=True, kw_only=True):
