@@ -1,0 +1,142 @@
+"""TensorFlow releases: what each wheel was built for, and the libraries it opens."""
+
+from __future__ import annotations
+
+import functools
+from typing import Literal
+
+from msgspec.structs import replace
+from packaging.version import InvalidVersion, Version
+
+from hwprobe.knowledge.tables import Row, Text, read
+from hwprobe.knowledge.versions import cuda_release, cudnn_major
+
+
+class Release(Row, frozen=True, kw_only=True):
+    """One minor release, as its Linux x86_64 wheels are.
+
+    Attributes:
+        version: Major and minor: `2.17`.
+        cuda: What it was compiled with: `12.3`.
+        cudnn_minimum: What it was compiled with; at run time cuDNN needs the same major and no older minor.
+        architectures: Code in the wheel: `sm_80` is machine code, `compute_90` is machine code and PTX.
+        python_minimum, python_maximum: Interpreters with a wheel; None where the end is open.
+        keras: What its metadata asks for; None where Keras is inside the wheel.
+        and_cuda: Whether the extra `and-cuda` exists.
+        native_windows_gpu: Whether Windows builds with CUDA exist.
+        opens_nvml: Whether it lists no GPU without `libnvidia-ml.so.1`.
+        bfloat16_gpu: GPU kernels for bfloat16: `unusable`, `partial` (several activations go to the CPU), `full`.
+        pip_libraries_fault: Versions that do not find the CUDA libraries of the `nvidia-*` wheels.
+        cuda_recorded: Whether `build_info.py` names CUDA, cuDNN and architectures.
+        known: False where a newer release was asked for, and this one only stands in for it.
+    """
+
+    version: Text
+    cuda: Text
+    cudnn_minimum: Text
+    architectures: tuple[str, ...]
+    python_minimum: Text
+    python_maximum: str | None = None
+    keras: str | None = None
+    and_cuda: bool
+    native_windows_gpu: bool
+    opens_nvml: bool
+    bfloat16_gpu: Literal["unusable", "partial", "full"]
+    pip_libraries_fault: tuple[str, ...] = ()
+    cuda_recorded: bool
+    known: bool = True
+
+    @property
+    def minor(self) -> tuple[int, int]:
+        """Major and minor as numbers."""
+        return _minor(Version(self.version))
+
+
+class LibrarySet(Row, frozen=True, kw_only=True):
+    """Shared libraries that builds of a range of CUDA releases open at start.
+
+    Attributes:
+        system: `Linux` or `Windows`.
+        first, last: CUDA releases, both included; without a last one, every later release of the same major.
+        libraries: Names that are given to the loader.
+        cudnn: The same, with `{major}` for the major version of cuDNN.
+        cudnn_major: What stands there if the build does not say.
+    """
+
+    system: Literal["Linux", "Windows"]
+    first: Text
+    last: str | None = None
+    libraries: tuple[str, ...]
+    cudnn: Text
+    cudnn_major: int
+
+    def serves(self, cuda: tuple[int, int]) -> bool:
+        """Whether builds for this CUDA release open these libraries."""
+        first, last = cuda_release(self.first), cuda_release(self.last or "")
+        assert first is not None
+        return cuda[0] == first[0] and first <= cuda and (last is None or cuda <= last)
+
+
+@functools.cache
+def releases() -> tuple[Release, ...]:
+    """Every known minor release, oldest first."""
+    return read("tensorflow.toml", "release", Release)
+
+
+@functools.cache
+def library_sets() -> tuple[LibrarySet, ...]:
+    """Every known set of libraries."""
+    return read("libraries.toml", "set", LibrarySet)
+
+
+def release(version: str) -> Release | None:
+    """Look a TensorFlow version up.
+
+    Pre-releases, post-releases and local versions count as their minor release: `2.22.0-rc0`, `2.17.0+nv25.02`.
+
+    Args:
+        version: As TensorFlow or its distribution writes it.
+
+    Returns:
+        Its row; the newest row with `known` False for a version newer than the table; None for an older one, and for
+        text that is no version.
+    """
+    try:
+        wanted = _minor(Version(version))
+    except InvalidVersion:
+        return None
+    older = [row for row in releases() if row.minor <= wanted]
+    if not older:
+        return None
+    return older[-1] if older[-1].minor == wanted else replace(older[-1], known=False)
+
+
+def newest_release() -> Release:
+    """The newest release of the table, a pre-release included."""
+    return releases()[-1]
+
+
+def sonames(cuda_version: str | None, cudnn_version: str | None, system: str) -> tuple[str, ...]:
+    """Name the shared libraries that a CUDA build of TensorFlow opens at start.
+
+    Args:
+        cuda_version: As the build records it (`12.5.1`, `64_112`); None where the build is silent, which counts as the
+            newest release of the table.
+        cudnn_version: As the build records it (`9`, `64_8`); None where it is silent.
+        system: `Linux` or `Windows`, as `platform.system()` says it.
+
+    Returns:
+        Names for the loader, cuDNN last; empty where the table does not know this CUDA on this system.
+    """
+    cuda = cuda_release(cuda_version if cuda_version is not None else newest_release().cuda)
+    if cuda is None:
+        return ()
+    for row in library_sets():
+        if row.system == system and row.serves(cuda):
+            major = cudnn_major(cudnn_version) if cudnn_version is not None else None
+            return (*row.libraries, row.cudnn.format(major=major if major is not None else row.cudnn_major))
+    return ()
+
+
+def _minor(version: Version) -> tuple[int, int]:
+    return version.major, version.minor
