@@ -25,9 +25,10 @@ class Release(Row, frozen=True, kw_only=True):
         and_cuda: Whether the extra `and-cuda` exists.
         native_windows_gpu: Whether Windows builds with CUDA exist.
         opens_nvml: Whether it lists no GPU without `libnvidia-ml.so.1`.
-        bfloat16_gpu: GPU kernels for bfloat16: `unusable`, `partial` (several activations go to the CPU), `full`.
+        bfloat16: Its GPU kernels: `unusable`, `partial` (several activations go to the CPU), `complete`.
         pip_libraries_fault: Versions that do not find the CUDA libraries of the `nvidia-*` wheels.
         cuda_recorded: Whether `build_info.py` names CUDA, cuDNN and architectures.
+        pre_release: Whether only a pre-release exists.
         known: False where a newer release was asked for, and this one only stands in for it.
     """
 
@@ -41,9 +42,10 @@ class Release(Row, frozen=True, kw_only=True):
     and_cuda: bool
     native_windows_gpu: bool
     opens_nvml: bool
-    bfloat16_gpu: Literal["unusable", "partial", "full"]
+    bfloat16: Literal["unusable", "partial", "complete"]
     pip_libraries_fault: tuple[str, ...] = ()
     cuda_recorded: bool
+    pre_release: bool = False
     known: bool = True
 
     @property
@@ -111,9 +113,13 @@ def release(version: str) -> Release | None:
     return older[-1] if older[-1].minor == wanted else replace(older[-1], known=False)
 
 
-def newest_release() -> Release:
-    """The newest release of the table, a pre-release included."""
-    return releases()[-1]
+def newest_release(*, pre_release: bool = False) -> Release:
+    """Name the newest release of the table.
+
+    Args:
+        pre_release: Whether one that exists only as a pre-release counts.
+    """
+    return next(row for row in reversed(releases()) if pre_release or not row.pre_release)
 
 
 def sonames(cuda_version: str | None, cudnn_version: str | None, system: str) -> tuple[str, ...]:
@@ -128,7 +134,7 @@ def sonames(cuda_version: str | None, cudnn_version: str | None, system: str) ->
     Returns:
         Names for the loader, cuDNN last; empty where the table does not know this CUDA on this system.
     """
-    cuda = cuda_release(cuda_version if cuda_version is not None else newest_release().cuda)
+    cuda = cuda_release(cuda_version if cuda_version is not None else newest_release(pre_release=True).cuda)
     if cuda is None:
         return ()
     for row in library_sets():
