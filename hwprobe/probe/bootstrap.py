@@ -20,23 +20,31 @@ ORPHAN_SECONDS = 10.0
 
 
 class ReaderFailure(Exception):  # noqa: N818 - it ends a reading, and "absent" is no error
-    """Ends a reading without data.
+    """Ends a reading that cannot be completed.
 
     Args:
         status: `absent` where the thing is not there, `failed` where it is there and does not work.
         reason: Why, in the source's own words where it has some.
         code: The library's own error number.
         error: The library's own name for it.
+        data: What was known before, for instance which file was loaded.
     """
 
     def __init__(
-        self, status: Literal["absent", "failed"], reason: str, *, code: int | None = None, error: str | None = None
+        self,
+        status: Literal["absent", "failed"],
+        reason: str,
+        *,
+        code: int | None = None,
+        error: str | None = None,
+        data: dict[str, object] | None = None,
     ) -> None:
         super().__init__(reason)
         self.status = status
         self.reason = reason
         self.code = code
         self.error = error
+        self.data = data
 
 
 def serve(reader: str, request: dict[str, object], limit_seconds: float) -> NoReturn:
@@ -56,12 +64,7 @@ def serve(reader: str, request: dict[str, object], limit_seconds: float) -> NoRe
     try:
         answer: dict[str, object] = {"status": "ok", "data": _function(reader)(request)}
     except ReaderFailure as failure:
-        answer = {
-            "status": failure.status,
-            "reason": failure.reason,
-            "code": failure.code,
-            "error": failure.error,
-        }
+        answer = {"status": failure.status, **vars(failure)}
     line = json_line(answer)
     sys.stdout.flush()
     sys.stderr.flush()

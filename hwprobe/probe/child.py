@@ -40,7 +40,7 @@ class Answer(Fact, frozen=True, kw_only=True):
         reason: Why it is not `ok`.
         code: The library's own error number, None where there is none.
         error: The library's own name for that number.
-        data: What the reader returned; None unless `ok`.
+        data: What the reader returned, or knew before it failed; None if it never answered.
         seconds: Wall time from the start of the process to its answer or its end.
         stderr: The last 8 KiB that the process wrote to standard error (and to standard output).
     """
