@@ -234,6 +234,7 @@ class SharedLibrary(Fact, frozen=True, kw_only=True):
         path: The file that was loaded.
         error: The loader's own text where it failed.
         found_at: Files of that name in known places (the `nvidia-*` wheels, CUDA folders, conda), loadable or not.
+        other_versions: Files there of the same library with another number: `libcudnn.so.8`.
         version: Version that the library itself reports, where hwprobe asks (cuDNN): `9.3.0`.
     """
 
@@ -242,6 +243,7 @@ class SharedLibrary(Fact, frozen=True, kw_only=True):
     path: str | None = None
     error: str | None = None
     found_at: tuple[str, ...] = ()
+    other_versions: tuple[str, ...] = ()
     version: str | None = None
 
 
