@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from hwprobe.errors import InputError
+from hwprobe.findings import Finding
 from hwprobe.report import Fact
 
 DtypePolicy = Literal["mixed_bfloat16", "mixed_float16", "float32"]
@@ -150,7 +151,8 @@ class Decision(Fact, frozen=True, kw_only=True):
     usability: tuple[DeviceUsability, ...] = ()
 
 
-StepStatus = Literal["changed", "unchanged", "skipped", "failed", "too_late"]
+StepStatus = Literal["changed", "unchanged", "skipped", "failed", "too_late", "lost"]
+"""`lost`: it was set once and is not in force any more."""
 
 
 class Step(Fact, frozen=True, kw_only=True):
@@ -171,3 +173,33 @@ class Step(Fact, frozen=True, kw_only=True):
     before: str | None = None
     after: str | None = None
     error: str | None = None
+
+
+class Applied(Fact, frozen=True, kw_only=True):
+    """What `auto_configure` did in this process.
+
+    Attributes:
+        decision: What was decided.
+        steps: Every setting that was looked at, with before, after and error.
+        findings: What is wrong on this machine, as far as it was looked at.
+        thread: Name of the thread that it was done in: Keras 3 keeps its dtype policy per thread.
+        process_id: Of the process that it was done in.
+    """
+
+    decision: Decision
+    steps: tuple[Step, ...]
+    findings: tuple[Finding, ...] = ()
+    thread: str
+    process_id: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every wanted setting is in force."""
+        return all(step.status not in ("failed", "too_late") for step in self.steps)
+
+    def step(self, setting: str, subject: str | None = None) -> Step | None:
+        """The first step about a setting (and a subject); None if there was none."""
+        return next(
+            (step for step in self.steps if step.setting == setting and subject in (None, step.subject)),
+            None,
+        )

@@ -1,1 +1,97 @@
-"""The hwprobe command: parse, call, render, exit."""
+"""The hwprobe command: parse, call, render, exit. No judgement lives here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from hwprobe.errors import HwprobeError, InputError
+from hwprobe.version import VERSION
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+_COMMANDS = {
+    "check": "hwprobe.cli.check:check",
+    "policy": "hwprobe.cli.policy:policy",
+    "run": "hwprobe.cli.run:run",
+}
+"""Command to where it is. Loaded when it is called, so that no command pays for the others."""
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = _COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, _, name = place.partition(":")
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(VERSION, prog_name="hwprobe")
+def hwprobe() -> None:
+    """Look at the GPUs that TensorFlow will train on, and choose the precision that fits them.
+
+    Exit status: 0 ready, 1 not ready, 2 wrong usage or an input that cannot be read, 3 could not be determined.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and give its exit status.
+
+    Args:
+        arguments: In place of the process's own.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        result = hwprobe.main(args=arguments, prog_name="hwprobe", standalone_mode=False)
+    except click.ClickException as error:
+        return _refuse(error.format_message(), arguments, error)
+    except InputError as error:
+        return _refuse(str(error), arguments)
+    except HwprobeError as error:
+        click.echo(f"error: {error}", err=True)
+        return 1
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output went away; Python would complain once more at exit while flushing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _refuse(message: str, arguments: Sequence[str], usage: click.ClickException | None = None) -> int:
+    if wants_json(arguments):
+        from hwprobe.preflight import Check
+        from hwprobe.serialize import to_json
+
+        click.echo(to_json(Check(hwprobe=VERSION, verdict="unknown", error=message), indent=2))
+    if isinstance(usage, click.UsageError):
+        usage.show()
+    else:
+        click.echo(f"error: {message}", err=True)
+    return EXIT_USAGE
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether a command line asks `check` for JSON: then standard output is one JSON object whatever happens.
+
+    Args:
+        arguments: Without the program's name.
+    """
+    if "check" not in arguments:
+        return False
+    pairs = zip(arguments, (*arguments[1:], ""), strict=True)
+    return any(word == "--format=json" or (word, after) == ("--format", "json") for word, after in pairs)

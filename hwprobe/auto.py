@@ -1,0 +1,167 @@
+"""`auto_configure()`: the first line of a training script."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from hwprobe.configuration import DTYPE_POLICIES, Applied, Decision, DtypePolicy, LossScaling, Step
+from hwprobe.decide import Request
+from hwprobe.errors import ApplyError, InputError
+from hwprobe.findings import Finding, Severity
+from hwprobe.policy import Policy
+from hwprobe.preflight import Check, assess, raise_unmet
+from hwprobe.report import Report
+
+_lock = threading.RLock()
+_applied: Applied | None = None
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    # Another thread may hold the lock while this process forks; the child has no such thread to release it.
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
+def auto_configure(
+    policy: str | Path | Policy | None = None,
+    *,
+    dtype_policy: DtypePolicy | None = None,
+    loss_scaling: LossScaling | str | None = None,
+    memory_growth: bool | None = None,
+    require: str | Sequence[str] | None = None,
+    allow_fallback: bool = False,
+    strict: bool = False,
+    quiet: bool = False,
+) -> Applied:
+    """Choose the precision that fits the GPUs of this process, and set it in TensorFlow and Keras.
+
+    To be called before the first tensor, model or distribution strategy. It may be called again: what is in force
+    already is left as it is. TensorFlow's context is not initialised by it.
+
+    Args:
+        policy: Name or path of a policy file, or a policy; None searches `HWPROBE_POLICY`,
+            `/etc/hwprobe/policy.toml`, then the default.
+        dtype_policy: `mixed_bfloat16`, `mixed_float16` or `float32`, to insist on it.
+        loss_scaling: A `LossScaling`, or text such as `"dynamic"`, `"static=1024"`, `"none"`.
+        memory_growth: Take GPU memory as it is needed (True) or nearly all at once (False); None asks the policy.
+        require: Requirements such as `"gpus>=1"`; where one does not hold, nothing is set and RequirementError raised.
+        allow_fallback: Take another dtype policy where `dtype_policy` cannot be met, and say so.
+        strict: Raise ApplyError where a setting cannot be applied, after all others were.
+        quiet: Do not print the line that says what was chosen. Warnings are printed all the same.
+
+    Returns:
+        The decision, and each setting with before, after and error.
+
+    Raises:
+        UnsupportedError: `dtype_policy` cannot be met and no fallback was allowed.
+        RequirementError: A requirement does not hold.
+        ApplyError: With `strict`, a setting could not be applied.
+        InputError: An argument or a policy file cannot be used.
+    """
+    request = _request(dtype_policy, loss_scaling, memory_growth, allow_fallback)
+    with _lock:
+        applied = _configure(policy, request, [require] if isinstance(require, str) else list(require or ()))
+        _remember(applied)
+    _say(applied, quiet)
+    if strict and not applied.complete:
+        raise ApplyError("; ".join(f"{step.setting} of {step.subject}: {step.error}" for step in _undone(applied)))
+    return applied
+
+
+def last_applied() -> Applied | None:
+    """What `auto_configure` did last in this process; None if it was not called here."""
+    return _applied
+
+
+def _request(
+    dtype_policy: str | None, loss_scaling: LossScaling | str | None, memory_growth: bool | None, allow_fallback: bool
+) -> Request:
+    if dtype_policy is not None and dtype_policy not in DTYPE_POLICIES:
+        raise InputError(f"dtype_policy={dtype_policy!r} is not known: expected one of {', '.join(DTYPE_POLICIES)}")
+    if memory_growth is not None and not isinstance(memory_growth, bool):
+        raise InputError(f"memory_growth={memory_growth!r} is not understood: expected True, False or None")
+    return Request(
+        dtype_policy=dtype_policy,
+        loss_scaling=LossScaling.parse(loss_scaling) if isinstance(loss_scaling, str) else loss_scaling,
+        memory_growth=memory_growth,
+        allow_fallback=allow_fallback,
+    )
+
+
+def _configure(policy: str | Path | Policy | None, request: Request, require: Sequence[str]) -> Applied:
+    from hwprobe.decide import decide
+    from hwprobe.policy_reader import read_policy
+    from hwprobe.requirements import parse_requirements
+
+    requirements = parse_requirements(require) if require else ()
+    site = read_policy(policy)
+    report = _report()
+    decision = decide(report, site, request)
+    check = assess(report, site, requirements=requirements, request=request)
+    raise_unmet(check)
+    return _apply(decision, check)
+
+
+def _report() -> Report:
+    from hwprobe.knowledge.annotate import annotate
+    from hwprobe.probe.collect import collect_in_process
+
+    return annotate(collect_in_process())
+
+
+def _apply(decision: Decision, check: Check) -> Applied:
+    from hwprobe.apply import apply_dtype_policy, apply_to_tensorflow, keras_modules_in_use
+    from hwprobe.scaling.in_force import set_in_force
+
+    steps: list[Step] = []
+    if "tensorflow" in sys.modules:
+        steps += apply_to_tensorflow(decision)
+    steps += [
+        apply_dtype_policy(name, module, decision.dtype_policy) for name, module in keras_modules_in_use().items()
+    ]
+    set_in_force(decision.loss_scaling)
+    return Applied(
+        decision=decision,
+        steps=tuple(steps),
+        findings=check.findings,
+        thread=threading.current_thread().name,
+        process_id=os.getpid(),
+    )
+
+
+def _remember(applied: Applied) -> None:
+    global _applied
+    _applied = applied
+
+
+def _undone(applied: Applied) -> list[Step]:
+    return [step for step in applied.steps if step.status in ("failed", "too_late")]
+
+
+def _say(applied: Applied, quiet: bool) -> None:
+    from hwprobe.render.headline import decision_line
+
+    lines = [] if quiet else [decision_line(applied.decision)]
+    lines += [f"warning: {_finding_line(finding)}" for finding in applied.findings if _worth_a_line(finding)]
+    lines += [f"warning: {step.setting} of {step.subject} was not set: {step.error}" for step in _undone(applied)]
+    for line in lines:
+        # Standard error and not a logger: absl, which TensorFlow loads, hides what is below a warning.
+        sys.stderr.write(f"hwprobe: {line}\n")
+
+
+def _worth_a_line(finding: Finding) -> bool:
+    return finding.primary and finding.severity in (Severity.ERROR, Severity.WARNING)
+
+
+def _finding_line(finding: Finding) -> str:
+    from hwprobe.render.printable import printable
+
+    return printable(f"{finding.message} [{finding.id}; hwprobe explain {finding.id}]")

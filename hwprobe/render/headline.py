@@ -1,0 +1,50 @@
+"""The answer in one line."""
+
+from __future__ import annotations
+
+from hwprobe.configuration import Decision
+from hwprobe.preflight import Check
+from hwprobe.render.printable import printable
+from hwprobe.usability import CPU_SUBJECT
+
+
+def headline(check: Check) -> str:
+    """Say what comes out of a check in one line: the decision, or the one first cause.
+
+    Args:
+        check: The check.
+    """
+    if check.error is not None:
+        return printable(f"error: {check.error}")
+    if check.verdict == "ready" and check.decision is not None:
+        return decision_line(check.decision)
+    cause = check.primary or (check.findings[0] if check.findings else None)
+    if cause is None:
+        return "unknown: no source could tell which GPUs this process has"
+    state = "unknown" if check.verdict == "unknown" else "not ready"
+    return printable(f"{state}: {cause.message} [{cause.id}]")
+
+
+def decision_line(decision: Decision) -> str:
+    """Say a decision in one line, with the devices that limited it or the devices that it is for.
+
+    Args:
+        decision: The decision.
+    """
+    labels = {device.subject: device.label for device in decision.usability}
+    on_cpu = set(labels) == {CPU_SUBJECT}
+    what: str = decision.dtype_policy
+    if decision.dtype_policy != "float32":
+        scaling = decision.loss_scaling
+        what += " without loss scaling" if scaling.mode == "none" else f" with {scaling}"
+    if on_cpu:
+        return printable(f"{what}: no GPU, computing on the CPU")
+    limiting = _folded([labels[subject] for subject in decision.limited_by if subject in labels])
+    if decision.rejected and limiting and len(labels) > len(decision.limited_by):
+        return printable(f"{what}: limited by {limiting}")
+    return printable(f"{what}: {_folded(list(labels.values()))}")
+
+
+def _folded(labels: list[str]) -> str:
+    counts = {label: labels.count(label) for label in labels}
+    return ", ".join(label if count == 1 else f"{count} x {label}" for label, count in counts.items())

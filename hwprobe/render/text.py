@@ -1,0 +1,183 @@
+"""A check for a terminal: the answer, the GPUs, the versions that matter, the findings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TextIO
+
+from hwprobe.findings import Finding
+from hwprobe.preflight import Check
+from hwprobe.render.headline import decision_line, headline
+from hwprobe.render.printable import printable
+from hwprobe.report import Gpu, Report, SourceStatus
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+_LOG_WIDTH = 120
+"""Columns of a file or pipe, which have no width of their own."""
+
+
+def write_text(check: Check, stream: TextIO, *, color: bool | None = None) -> None:
+    """Write a check as text.
+
+    Args:
+        check: The check.
+        stream: Where to.
+        color: Whether to colour; None colours on a terminal only.
+    """
+    from rich.console import Console
+
+    terminal = stream.isatty()
+    console = Console(
+        file=stream,
+        width=None if terminal else _LOG_WIDTH,
+        no_color=not (terminal if color is None else color),
+        force_terminal=None if color is None else color,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    _say(console, headline(check), "bold" if check.verdict == "ready" else "bold red")
+    report, decision = check.report, check.decision
+    if report is None or decision is None:
+        return
+    if check.verdict != "ready":
+        _say(console, f"decision: {decision_line(decision)}")
+    if report.devices:
+        console.print(_table(report))
+    _say(console, versions_line(report) + f"; policy {printable(decision.policy)}")
+    for name, reason in _unread(report):
+        _say(console, f"{name}: {reason}", "yellow")
+    for finding in check.findings:
+        _finding(console, finding)
+
+
+def _say(console: Console, text: str, style: str | None = None) -> None:
+    # Soft wrap: a command that is to be copied must not be cut by us.
+    console.print(text, style=style, soft_wrap=True)
+
+
+def _finding(console: Console, finding: Finding) -> None:
+    primary = " (first cause)" if finding.primary else ""
+    who = f"; for: {finding.action.value}" if finding.action.value != "none" else ""
+    console.print()
+    head = f"{finding.severity.value} {finding.id} {printable(finding.title)}{primary}{who}"
+    _say(console, head, _STYLE[finding.severity.value])
+    _say(console, f"  {printable(finding.message)}")
+    for step in finding.fix:
+        _say(console, f"    {printable(step)}")
+
+
+def _table(report: Report) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("NVML", "CUDA", "TensorFlow"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("GPU", overflow="fold")
+    for title in ("capability", "Tensor Cores", "memory", "state"):
+        table.add_column(title, overflow="fold")
+    for gpu in report.devices:
+        table.add_row(*(printable(cell) for cell in _row(gpu, report)))
+    return table
+
+
+def _row(gpu: Gpu, report: Report) -> tuple[str, ...]:
+    return (
+        _index(gpu.nvml_index),
+        _index(gpu.cuda_index),
+        gpu.tensorflow_name or "-",
+        gpu.name or gpu.subject,
+        str(gpu.compute_capability) if gpu.compute_capability is not None else "unknown",
+        _tensor_cores(gpu),
+        memory_text(gpu, report),
+        state_text(gpu),
+    )
+
+
+def _index(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _tensor_cores(gpu: Gpu) -> str:
+    if gpu.tensor_cores is None:
+        return "unknown"
+    return ", ".join(gpu.tensor_cores) or "none"
+
+
+def memory_text(gpu: Gpu, report: Report) -> str:
+    """Free and total memory of a GPU in GiB, in words where there are no numbers."""
+    memory = gpu.memory
+    if memory.total_bytes is None:
+        if memory.kind == "unified" and report.host.memory_total_bytes is not None:
+            return f"unified, {report.host.memory_total_bytes / 2**30:.0f} GiB with the host"
+        return "unified" if memory.kind == "unified" else "unknown"
+    total = f"{memory.total_bytes / 2**30:.1f} GiB"
+    return total if memory.free_bytes is None else f"{memory.free_bytes / 2**30:.1f} of {total} free"
+
+
+def state_text(gpu: Gpu) -> str:
+    """Whether this process may use a GPU, in a few words."""
+    if gpu.error is not None:
+        return gpu.error
+    mig = ""
+    if gpu.mig is not None and gpu.mig.enabled:
+        seen = sum(instance.visible is True for instance in gpu.mig.instances)
+        mig = f"MIG, {seen} of {len(gpu.mig.instances)} instances "
+    if gpu.visible is None:
+        return f"{mig}unknown"
+    return f"{mig}visible" if gpu.visible else f"{mig}not visible"
+
+
+def versions_line(report: Report) -> str:
+    """The versions that a bug report would need, in one line."""
+    parts = [_tensorflow_version(report), _keras_version(report)]
+    driver = report.driver
+    if driver is not None and driver.version is not None:
+        ceiling = f" (CUDA up to {driver.cuda_version})" if driver.cuda_version else ""
+        parts.append(f"driver {driver.version}{ceiling}")
+    parts.append(f"Python {report.host.python}")
+    return printable(", ".join(part for part in parts if part))
+
+
+def _tensorflow_version(report: Report) -> str:
+    tensorflow = report.tensorflow
+    if tensorflow is None:
+        return "no TensorFlow"
+    version = f"TensorFlow {tensorflow.version or 'of unknown version'}"
+    if tensorflow.is_rocm_build:
+        return f"{version} (ROCm)"
+    if tensorflow.is_cuda_build is False:
+        return f"{version} (no CUDA in it)"
+    if tensorflow.cuda_version is None:
+        return version
+    cudnn = f", cuDNN {tensorflow.cudnn_version}" if tensorflow.cudnn_version else ""
+    return f"{version} (CUDA {tensorflow.cuda_version}{cudnn})"
+
+
+def _keras_version(report: Report) -> str:
+    keras = report.keras
+    if keras is None:
+        return "no Keras"
+    version = f"Keras {keras.version}" if keras.version else f"tf_keras {keras.tf_keras_version}"
+    return f"{version} on {keras.backend}" if keras.backend not in (None, "tensorflow") else version
+
+
+def _unread(report: Report) -> list[tuple[str, str]]:
+    sources = report.sources
+    named = {
+        "NVML": sources.nvml,
+        "CUDA": sources.cuda,
+        "TensorFlow build": sources.tensorflow_build,
+        "TensorFlow runtime": sources.tensorflow_runtime,
+        "host": sources.host,
+    }
+    bad = (SourceStatus.FAILED, SourceStatus.TIMEOUT)
+    return [
+        (name, printable(f"{source.status.value}: {source.reason or 'no reason given'}"))
+        for name, source in named.items()
+        if source.status in bad
+    ]

@@ -1,0 +1,55 @@
+"""`hwprobe.verify()`: is what was decided really in force?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hwprobe.auto import last_applied
+from hwprobe.configuration import Step
+from hwprobe.errors import HwprobeError
+from hwprobe.findings import Finding
+from hwprobe.report import Fact
+
+
+class Verification(Fact, frozen=True, kw_only=True):
+    """What is in force now.
+
+    Attributes:
+        in_force: Whether everything that was decided is in force here.
+        steps: One for every setting; `lost` where it is not in force.
+        findings: About a model, where one was given.
+    """
+
+    in_force: bool
+    steps: tuple[Step, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.in_force
+
+    def __str__(self) -> str:
+        lines = ["in force" if self.in_force else "not in force"]
+        lines += [f"{step.setting} of {step.subject}: {step.error}" for step in self.steps if step.error]
+        lines += [f"{finding.severity.value} {finding.id}: {finding.message}" for finding in self.findings]
+        return "\n  ".join(lines)
+
+
+def verify(target: Any = None) -> Verification:
+    """Read back what `auto_configure` set, in this process and this thread.
+
+    Args:
+        target: None to verify the process.
+
+    Returns:
+        The verification; it is true where everything is in force.
+
+    Raises:
+        HwprobeError: `auto_configure` was not called in this process.
+    """
+    from hwprobe.readback import read_back
+
+    applied = last_applied()
+    if applied is None:
+        raise HwprobeError("nothing to verify: hwprobe.auto_configure() was not called in this process")
+    steps = read_back(applied.decision)
+    return Verification(in_force=all(step.status != "lost" for step in steps), steps=steps)
