@@ -1,0 +1,151 @@
+"""Compiles the stand-in libraries, each once for a whole test run."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "stand_ins"
+NOT_SUPPORTED = {"libcuda.so.1": 801, "libnvidia-ml.so.1": 3}
+"""What each driver library answers to a call that the stand-in does not know."""
+
+TOOLKITS = {
+    "12.5": (
+        "libcudart.so.12",
+        "libcublas.so.12",
+        "libcublasLt.so.12",
+        "libcufft.so.11",
+        "libcusolver.so.11",
+        "libcusparse.so.12",
+        "libcudnn.so.9",
+    ),
+    "12.2": (
+        "libcudart.so.12",
+        "libcublas.so.12",
+        "libcublasLt.so.12",
+        "libcufft.so.11",
+        "libcurand.so.10",
+        "libcusolver.so.11",
+        "libcusparse.so.12",
+        "libcudnn.so.8",
+    ),
+    "11.8": (
+        "libcudart.so.11.0",
+        "libcublas.so.11",
+        "libcublasLt.so.11",
+        "libcufft.so.10",
+        "libcurand.so.10",
+        "libcusolver.so.11",
+        "libcusparse.so.11",
+        "libcudnn.so.8",
+    ),
+}
+"""CUDA version that TensorFlow was built for to the libraries it opens (2.18 and up; 2.15; 2.12 to 2.14)."""
+
+
+class NoCompiler(Exception):
+    """There is no C compiler here, or none that can build for this system."""
+
+
+def find_compiler() -> str:
+    """The C compiler: `$CC`, `cc` or `gcc`."""
+    if os.uname().sysname != "Linux":
+        raise NoCompiler("the stand-in libraries are made for Linux")
+    for name in (os.environ.get("CC"), "cc", "gcc"):
+        if name and (path := shutil.which(name)):
+            return path
+    raise NoCompiler("no C compiler (cc or gcc) to build the stand-in libraries with")
+
+
+def _sources(soname: str) -> tuple[str, ...]:
+    if soname == "libcuda.so.1":
+        return ("machine.c", "cuda_visible.c", "cuda_device.c", "cuda_context.c")
+    if soname == "libnvidia-ml.so.1":
+        return ("machine.c", "nvml.c", "nvml_device.c")
+    if soname.startswith("libcudart"):
+        return ("machine.c", "cudart.c")
+    if soname.startswith("libcudnn"):
+        return ("machine.c", "cudnn.c")
+    return ()
+
+
+@functools.cache
+def _written(soname: str) -> frozenset[str]:
+    """Functions that somebody wrote for this library, plainly or through a macro of its file."""
+    text = "".join((SOURCES / name).read_text() for name in _sources(soname))
+    return frozenset(re.findall(r"^(?:API |EXPORT .*?|[A-Z_]+\()((?:nvml|cuda|cudnn|cu)[A-Z]\w*)", text, re.MULTILINE))
+
+
+@functools.cache
+def functions(soname: str) -> frozenset[str]:
+    """Every function that the stand-in for `soname` exports."""
+    listed = SOURCES / f"{soname.split('.')[0]}.txt"
+    return _written(soname) | frozenset(listed.read_text().split() if listed.exists() else ())
+
+
+def _stubs(soname: str) -> str:
+    answer = NOT_SUPPORTED.get(soname, 0)
+    lines = ['#include "machine.h"']
+    for name in sorted(functions(soname) - _written(soname)):
+        lines.append(
+            f"EXPORT int {name}(void) {{ int refused = enter(__func__); return refused ? refused : {answer}; }}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+class Workshop:
+    """A folder of compiled libraries, shared by all workers of a test run.
+
+    Args:
+        folder: Where to build; every process that shares it waits for the others' builds.
+        compiler: Path of a C compiler.
+    """
+
+    def __init__(self, folder: Path, compiler: str) -> None:
+        self.folder = folder
+        self.compiler = compiler
+
+    def library(self, soname: str, lacks: frozenset[str] = frozenset()) -> Path:
+        """A compiled stand-in for `soname`, without the functions that it `lacks`."""
+        target = self.folder / f"{soname}-{self._key(soname, lacks)}"
+        with self._lock():
+            if not target.exists():
+                self._build(soname, lacks, target)
+        return target
+
+    def _key(self, soname: str, lacks: frozenset[str]) -> str:
+        digest = hashlib.sha256(f"{self.compiler} {soname} {sorted(lacks)} ".encode())
+        for path in sorted(SOURCES.iterdir()):
+            digest.update(path.read_bytes())
+        return digest.hexdigest()[:16]
+
+    def _build(self, soname: str, lacks: frozenset[str], target: Path) -> None:
+        stubs = target.with_suffix(".stubs.c")
+        stubs.write_text(_stubs(soname) if _sources(soname) else "")
+        unfinished = target.with_suffix(".unfinished")
+        command = [self.compiler, "-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{SOURCES}"]
+        command += [f"-Wl,-soname,{soname}", "-o", str(unfinished), str(stubs)]
+        command += [str(SOURCES / name) for name in _sources(soname)]
+        if lacks:
+            script = target.with_suffix(".map")
+            script.write_text("{ global: *; local: " + " ".join(f"{name};" for name in sorted(lacks)) + " };\n")
+            command.append(f"-Wl,--version-script={script}")
+        done = subprocess.run([*command, "-ldl", "-lpthread"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise AssertionError(f"{' '.join(command)}\n{done.stderr}")
+        unfinished.replace(target)
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
