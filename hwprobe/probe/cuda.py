@@ -44,7 +44,10 @@ ERRORS = {
     719: ("CUDA_ERROR_LAUNCH_FAILED", "an earlier kernel failed"),
     800: ("CUDA_ERROR_NOT_PERMITTED", "not permitted"),
     801: ("CUDA_ERROR_NOT_SUPPORTED", "not supported"),
-    802: ("CUDA_ERROR_SYSTEM_NOT_READY", "the system is not ready; with NVSwitch, the fabric manager does not run"),
+    802: (
+        "CUDA_ERROR_SYSTEM_NOT_READY",
+        "the system is not ready for CUDA: a daemon of the driver is missing or still starting",
+    ),
     803: ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "the CUDA library and the kernel module differ in version"),
     804: ("CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "forward compatibility does not cover this GPU"),
     805: ("CUDA_ERROR_MPS_CONNECTION_FAILED", "the MPS control daemon cannot be reached"),
