@@ -174,7 +174,7 @@ def _cpu_bfloat16(host: Host) -> Usable:
 
 
 def _overridden(verdicts: dict[DtypePolicy, Usable], name: str | None, policy: Policy) -> dict[str, Usable]:
-    result: dict[str, Usable] = {**verdicts}
+    result: dict[str, Usable] = {str(name): verdict for name, verdict in verdicts.items()}
     override = policy.override_for(name)
     if override is None:
         return result

@@ -7,27 +7,22 @@ from pathlib import Path
 import click
 
 from hwprobe.configuration import DTYPE_POLICIES, DtypePolicy, LossScaling
+from hwprobe.errors import InputError
 
 
-class _LossScalingType(click.ParamType[LossScaling]):
-    name = "MODE"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> LossScaling:
-        if isinstance(value, LossScaling):
-            return value
-        try:
-            return LossScaling.parse(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-LOSS_SCALING = _LossScalingType()
+def _loss_scaling(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> LossScaling | None:
+    if value is None:
+        return None
+    try:
+        return LossScaling.parse(value)
+    except InputError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--policy", metavar="NAME|FILE", help="Policy to decide by; see `hwprobe policy list`.")
 @click.option("--dtype-policy", type=click.Choice(DTYPE_POLICIES), help="Insist on this dtype policy.")
-@click.option("--loss-scaling", type=LOSS_SCALING, help="none, dynamic, dynamic=SCALE or static=SCALE.")
+@click.option("--loss-scaling", metavar="MODE", callback=_loss_scaling, help="none, dynamic, dynamic=SCALE or static=SCALE.")
 @click.option("--memory-growth/--no-memory-growth", default=None, help="Take GPU memory as it is needed, or at once.")
 @click.option(
     "--require", multiple=True, metavar="EXPR", help="What the script needs, as for `check`. May be repeated."
