@@ -218,11 +218,14 @@ class Distribution(Fact, frozen=True, kw_only=True):
 
     Attributes:
         in_effect: Whether the files on disk are this distribution's (RECORD hash of `build_info.py`); None if not told.
+        ships_code: For a distribution called TensorFlow: whether it brings TensorFlow's code. Stubs that only require
+            another one, and placeholders, do not.
     """
 
     name: str
     version: str
     in_effect: bool | None = None
+    ships_code: bool | None = None
 
 
 class SharedLibrary(Fact, frozen=True, kw_only=True):
@@ -273,17 +276,20 @@ class TensorFlow(Fact, frozen=True, kw_only=True):
     Attributes:
         version: As its distribution writes it (PEP 440).
         distributions: Every distribution that owns a top-level `tensorflow`.
-        location: Folder of the package.
+        location: Folder of the package; None where what is installed ships no code.
         is_cuda_build, is_rocm_build: From `build_info.py`; None if that file could not be read.
         cuda_version, cudnn_version: What it was built for; None where `build_info.py` is silent.
         compute_capabilities: `sm_80`, `compute_90`, ...: code that its libraries carry.
         compute_capabilities_origin: `build_info`, or `fatbin` when read from the libraries themselves.
         libraries: The shared libraries it opens at start.
-        wheels: Installed `nvidia-*` distributions.
+        wheels: Installed `nvidia-*` distributions that bring CUDA libraries.
         plugins: Distributions that bring pluggable devices (`tensorflow-metal`, `tensorflow-directml-plugin`, ...).
         devices: What TensorFlow itself lists; None if it was not asked.
         initialized: Whether its context was initialised already when it was asked in this process.
         search_paths: Folders of `nvidia-*` wheels that hold shared libraries.
+        and_cuda: What its extra `and-cuda` requires: `nvidia-cudnn-cu12<10.0,>=9.3.0.75`, ...
+        libdevice, ptxas: Where XLA would find `libdevice.10.bc` and the assembler, for a CUDA build; None if nowhere.
+        messages: What TensorFlow itself logged while it listed its devices: warnings, errors, GPUs that it ignores.
     """
 
     version: str | None = None
@@ -301,6 +307,10 @@ class TensorFlow(Fact, frozen=True, kw_only=True):
     devices: tuple[TensorFlowDevice, ...] | None = None
     initialized: bool | None = None
     search_paths: tuple[str, ...] = ()
+    and_cuda: tuple[str, ...] = ()
+    libdevice: str | None = None
+    ptxas: str | None = None
+    messages: tuple[str, ...] = ()
 
 
 class Keras(Fact, frozen=True, kw_only=True):
