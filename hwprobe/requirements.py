@@ -288,7 +288,7 @@ def _version(requirement: Requirement, found: str | None, part: str) -> Unmet | 
         return Unmet(
             requirement=requirement,
             found=None,
-            message=f"{requirement.text} cannot be shown: no {part} version was read",
+            message=f"{requirement.text} cannot be shown: no version of {part} was read",
         )
     try:
         version = Version(found)
