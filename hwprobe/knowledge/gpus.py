@@ -245,7 +245,7 @@ def _fits(wanted: list[str], name: frozenset[str], board: Board) -> bool:
 
 def _word_fits(word: str, name: frozenset[str]) -> bool:
     if word == "SXM":
-        word = "SXM?"
+        return any(part.startswith("SXM") for part in name)
     if "*" not in word and "?" not in word:
         return word in name
     pattern = word.replace("[", "[[]")
