@@ -105,8 +105,9 @@ def _read(source: _Source, origin: PolicyOrigin) -> Policy:
         mistakes += check_merged(merged)
     if mistakes:
         raise InputError(_listed(source.label, mistakes))
-    name = document.get("name", source.label if source.path is None else _stem(source.path))
-    return build_policy({**merged, "name": name}, path=source.path and str(source.path), origin=origin)
+    if source.path is None:
+        return build_policy({"name": source.label, **merged}, path=None, origin=origin)
+    return build_policy({"name": _stem(source.path), **merged}, path=source.label, origin=origin)
 
 
 def _inherited(document: Document, source: _Source) -> Document:

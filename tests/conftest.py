@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine import Machine, NoCompiler, Workshop, find_compiler
+from tests.machine import Machine, NoCompilerError, Workshop, find_compiler
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
         folder = folder.parent
     try:
         return Workshop(folder / "stand-ins", find_compiler())
-    except NoCompiler as error:
+    except NoCompilerError as error:
         if os.environ.get("CI") == "true":
             pytest.fail(str(error))
         pytest.skip(str(error))

@@ -1,0 +1,1 @@
+"""Tests of the policies: their types, their file format, the reader and the command."""
