@@ -1,0 +1,103 @@
+"""One policy for processes that train together and have no plan: they agree, or nothing is applied."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from hwprobe.cluster.merge import merge
+from hwprobe.cluster.messages import read_secret
+from hwprobe.cluster.plan import Plan
+from hwprobe.cluster.record import NodeRecord
+from hwprobe.cluster.workers import Workers, find_workers
+from hwprobe.errors import AgreementError, InputError
+
+DEFAULT_TIMEOUT_SECONDS = 60.0
+
+HOW_TO_PLAN = (
+    "Make one plan for all nodes: run `hwprobe check --record DIR` once on every node, then "
+    "`hwprobe plan DIR --expect NODES -o plan.json`, and set HWPROBE_PLAN=plan.json (or plan=, or --plan) for every "
+    "worker; `hwprobe template slurm`, `kubernetes-job` and `mpi` print job files that do so"
+)
+
+_MAX_WORKERS = 4000
+"""One process holds a connection to each; above, a plan made beforehand costs less and says more."""
+
+
+def agree(
+    record: NodeRecord,
+    environment: Mapping[str, str],
+    *,
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    secret: bytes | None = None,
+) -> Plan:
+    """Agree with all processes that train together on one plan.
+
+    With `TF_CONFIG` it goes through the chief's own address, which TensorFlow takes afterwards: call it before
+    TensorFlow's strategy is made. Under MPI it goes through mpi4py. It is bounded, and names who is missing.
+
+    Args:
+        record: What this process can use, and wants.
+        environment: Usually `os.environ`.
+        timeout_seconds: How long to wait for the others.
+        secret: That all workers share; None reads `HWPROBE_SECRET` or `HWPROBE_SECRET_FILE`.
+
+    Returns:
+        The same plan in every process; it may be negative, which `check_plan` refuses.
+
+    Raises:
+        AgreementError: They cannot be asked, somebody is missing or refused, or there is no way to agree here; the
+            text says how to make a plan.
+        InputError: `TF_CONFIG` or the secret cannot be read.
+    """
+    workers = find_workers(environment)
+    if workers is None:
+        raise InputError("nothing in the environment says that this process trains together with others")
+    secret = secret if secret is not None else read_secret(environment)
+    own = msgspec.structs.replace(record, task=workers.task)
+    try:
+        return _agree(workers, own, secret, timeout_seconds)
+    except AgreementError as error:
+        raise AgreementError(
+            f"the workers did not agree on a precision, and nothing was applied: {error}. {HOW_TO_PLAN}"
+        ) from error
+
+
+def _agree(workers: Workers, record: NodeRecord, secret: bytes | None, timeout_seconds: float) -> Plan:
+    if not workers.takes_part:
+        raise AgreementError(f"{workers.task} does not compute in the training step, so the workers do not wait for it")
+    if workers.launcher == "mpi":
+        from hwprobe.cluster.mpi import agree_over_mpi
+
+        return agree_over_mpi(record, _merge, timeout_seconds)
+    if workers.launcher == "slurm":
+        raise AgreementError(
+            f"{workers.evidence} says that this process is one of several, and there is no address to meet at "
+            f"(no TF_CONFIG); a process that trains alone is started with `srun --ntasks=1`"
+        )
+    if workers.count > _MAX_WORKERS:
+        raise AgreementError(f"{workers.count} workers are too many to agree through one of them")
+    from hwprobe.cluster.chief import Chief
+    from hwprobe.cluster.peer import ask_chief
+
+    if workers.task == workers.chief:
+        return _run(Chief(workers, record, _merge, secret, timeout_seconds).agree())
+    return _run(ask_chief(workers, record, secret, timeout_seconds))
+
+
+def _merge(records: Sequence[NodeRecord]) -> Plan:
+    return merge(records)
+
+
+def _run(coroutine: Coroutine[Any, Any, Plan]) -> Plan:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    # A notebook's kernel runs a loop in this very thread already, and loops do not nest.
+    with ThreadPoolExecutor(max_workers=1) as other_thread:
+        return other_thread.submit(asyncio.run, coroutine).result()
