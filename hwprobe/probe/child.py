@@ -167,10 +167,18 @@ def _judge(process: _Process, started: float, limit_seconds: float) -> Answer:
     elif len(line.text) >= ANSWER_LIMIT_BYTES:
         outcome["reason"] = f"the child process answered with more than {ANSWER_LIMIT_BYTES} bytes"
     else:
+        ending = process.ending()
+        process.kill()
         half = "in the middle of its answer" if line.text else "without an answer"
-        outcome["reason"] = f"the child process {process.ending()} {half}{process.last_words()}"
+        outcome["reason"] = f"the child process {ending} {half}{_last_words(process.stderr_text())}"
     process.kill()
-    return Answer(**outcome, seconds=(line.ended or time.monotonic()) - started, stderr=process.stderr.text())
+    return Answer(**outcome, seconds=(line.ended or time.monotonic()) - started, stderr=process.stderr_text())
+
+
+def _last_words(text: str) -> str:
+    """The last line, as the tail of a sentence."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"; its last words: {lines[-1][:LAST_WORDS_CHARACTERS]}" if lines else ""
 
 
 def _read_line(text: bytes) -> dict[str, Any]:
@@ -178,6 +186,8 @@ def _read_line(text: bytes) -> dict[str, Any]:
         line = from_json(text, _Line, where="the child process did not answer as agreed")
     except InputError as error:
         return {"status": SourceStatus.FAILED, "reason": str(error)}
+    if line.status is SourceStatus.OK and line.data is None:
+        return {"status": SourceStatus.FAILED, "reason": "the child process answered ok without data"}
     return {name: getattr(line, name) for name in line.__struct_fields__}
 
 
@@ -186,17 +196,19 @@ class _Process:
 
     def __init__(self, program: str, environment: Mapping[str, str] | None) -> None:
         self._popen = _popen(program, environment)
+        self._killed = False
         try:
             self.line = _LineReader(self._popen.stdout)
-            self.stderr = _TailReader(self._popen.stderr)
+            self._stderr = _TailReader(self._popen.stderr)
         except RuntimeError:
             self.kill()
             raise
 
     def kill(self) -> None:
-        """End the process and whatever it started, unless its end was seen already."""
-        if self._popen.returncode is not None:
+        """End the process and whatever it started, unless that was tried or its end was seen already."""
+        if self._killed or self._popen.returncode is not None:
             return
+        self._killed = True
         if os.name == "posix":
             # A process group that is gone, or (macOS) holds only a dead process that nobody reaped.
             with suppress(ProcessLookupError, PermissionError):
@@ -215,10 +227,9 @@ class _Process:
             return f"died by {_signal_name(-status)}"
         return f"ended with exit status {status}"
 
-    def last_words(self) -> str:
-        """The last line on its standard error, as the tail of a sentence."""
-        lines = [line.strip() for line in self.stderr.text().splitlines() if line.strip()]
-        return f"; its last words: {lines[-1][:LAST_WORDS_CHARACTERS]}" if lines else ""
+    def stderr_text(self) -> str:
+        """The last that it wrote on standard error."""
+        return self._stderr.text(REAP_SECONDS if self._popen.returncode is not None else 0.0)
 
     def _reap(self) -> None:
         with suppress(subprocess.TimeoutExpired):
@@ -265,9 +276,9 @@ class _TailReader:
         self._thread = threading.Thread(target=self._read, name="hwprobe-stderr", daemon=True)
         self._thread.start()
 
-    def text(self) -> str:
-        """What was read, once the process has ended; a process that it left behind may hold the pipe open."""
-        self._thread.join(REAP_SECONDS)
+    def text(self, seconds: float) -> str:
+        """What was read by the end of the pipe, or after so long: a process left behind may hold it open."""
+        self._thread.join(seconds)
         text = self._tail.decode("utf-8", "replace")
         return "".join(character for character in text if character.isprintable() or character in "\n\t")
 

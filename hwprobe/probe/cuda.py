@@ -46,7 +46,7 @@ ERRORS = {
     801: ("CUDA_ERROR_NOT_SUPPORTED", "not supported"),
     802: (
         "CUDA_ERROR_SYSTEM_NOT_READY",
-        "the system is not ready for CUDA: a daemon of the driver is missing or still starting",
+        "the system is not ready: a daemon of the driver does not run (yet)",
     ),
     803: ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "the CUDA library and the kernel module differ in version"),
     804: ("CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "forward compatibility does not cover this GPU"),
