@@ -113,7 +113,7 @@ def _append(gpus: list[Gpu], device: CudaDevice) -> Place:
     """Add a GPU that only CUDA knows, unless another of its MIG instances has done that, without what CUDA says."""
     found = _find(gpus, None, device.pci_bus_id)
     if found is not None:
-        return found
+        return found[0], None
     name, is_mig, _ = (device.name or "").partition(MIG_IN_NAME)
     gpus.append(Gpu(name=name or None, uuid=f"GPU-{device.uuid}" if device.uuid and not is_mig else None))
     return len(gpus) - 1, None
