@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.machine import Machine, NoCompilerError, Workshop, find_compiler
+from tests.machine.workshop import DRIVER_LIBRARIES
+
+# No test is about time: a loaded machine must not fail one. A folder of its own for all examples of a test is meant.
+settings.register_profile(
+    "hwprobe",
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    print_blob=True,
+)
+settings.load_profile("hwprobe")
+
+
+@functools.cache
+def _host_libraries() -> str:
+    return subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
 
 
 @pytest.fixture(scope="session")
@@ -27,10 +46,20 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 
 @pytest.fixture
 def machine(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Machine]:
-    """Makes machines: `machine(gpus=[T4, A100], driver="535.104.05")`. See `tests/machine/__init__.py`."""
+    """Makes machines: `machine(gpus=[T4, A100], driver="535.104.05")`. See `tests/machine/__init__.py`.
+
+    What a machine lacks, the host that runs the tests must lack too: nothing else keeps the loader from finding it.
+    """
+    for wheel in (Path(folder, "nvidia/cuda_runtime/lib") for folder in sys.path):
+        if wheel.is_dir():
+            pytest.skip(f"TensorFlow would load the libraries of the nvidia-* wheels: {wheel}")
 
     def make(*arguments: object, **facts: object) -> Machine:
-        folder: Path = tmp_path_factory.mktemp("machine")
-        return Machine(folder, workshop, *arguments, **facts)  # type: ignore[arg-type]
+        made = Machine(tmp_path_factory.mktemp("machine"), workshop, *arguments, **facts)  # type: ignore[arg-type]
+        absent = set(DRIVER_LIBRARIES) - set(made.libraries)
+        for soname in absent | set(facts.get("missing", ())):  # type: ignore[call-overload]
+            if soname in _host_libraries():
+                pytest.skip(f"this host has a {soname} of its own")
+        return made
 
     return make
