@@ -28,7 +28,10 @@ def write_aside(path: Path, text: str, *, overwrite: bool = True) -> None:
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists already and is not replaced without being asked")
     try:
-        _write_and_rename(path, text)
+        if _is_mounted(path):
+            path.write_text(text, encoding="utf-8")
+        else:
+            _write_and_rename(path, text)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -47,6 +50,12 @@ def _write_and_rename(path: Path, text: str) -> None:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+def _is_mounted(path: Path) -> bool:
+    # Kubernetes mounts /dev/termination-log as a single file: nothing can be renamed over it.
+    # https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
+    return path.exists() and path.stat().st_dev != path.parent.stat().st_dev
 
 
 def _umask() -> int:

@@ -14,7 +14,7 @@ from hwprobe.decide import Request, decide
 from hwprobe.errors import RequirementError, UnsupportedError
 from hwprobe.findings import Finding, Outcome
 from hwprobe.knowledge.annotate import annotate
-from hwprobe.policy import CheckWish, Policy
+from hwprobe.policy import CheckWish, FailOn, Policy
 from hwprobe.policy_reader import read_policy
 from hwprobe.report import Fact, Report, SourceStatus
 from hwprobe.requirements import Requirement, parse_requirements, unmet_requirements
@@ -51,6 +51,7 @@ class Check(Fact, frozen=True, kw_only=True):
         findings: What is wrong, causes before effects; at most one is primary.
         report: The facts; None where an input was wrong.
         rules: How every rule ended: skipped is not passed.
+        fail_on: Lowest severity that fails the check, as the policy or the command line said.
         error: What was wrong with the input, where nothing could be checked at all.
     """
 
@@ -61,6 +62,7 @@ class Check(Fact, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     report: Report | None = None
     rules: tuple[RuleStatus, ...] = ()
+    fail_on: FailOn = "error"
     error: str | None = None
 
     @property
@@ -72,6 +74,11 @@ class Check(Fact, frozen=True, kw_only=True):
     def primary(self) -> Finding | None:
         """The one first cause, where something is wrong."""
         return next((finding for finding in self.findings if finding.primary), None)
+
+    def fails(self, finding: Finding) -> bool:
+        """Whether a finding makes this check not ready."""
+        unmet = finding.id == REQUIREMENT_NOT_MET.id
+        return unmet or CheckWish(fail_on=self.fail_on).fails(finding.severity, finding.action)
 
 
 def check(
@@ -143,6 +150,7 @@ def assess(
         findings=marked,
         report=report,
         rules=tuple(_status(outcome) for outcome in outcomes),
+        fail_on=policy.check.fail_on,
     )
 
 

@@ -1,7 +1,7 @@
 """Builders of reports for pure tests: facts that a rule or a decision sees, without any machine.
 
-    report(gpus=[T4, A100], tensorflow="2.21.0")
-    report(gpus=[gpu("NVIDIA A100-SXM4-80GB", "8.0", visible=False)], environment={"CUDA_VISIBLE_DEVICES": ""})
+report(gpus=[T4, A100], tensorflow="2.21.0")
+report(gpus=[gpu("NVIDIA A100-SXM4-80GB", "8.0", visible=False)], environment={"CUDA_VISIBLE_DEVICES": ""})
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from hwprobe.rules.verdict import Case
 from hwprobe.usability import usability
 
 OK = Source(status=SourceStatus.OK)
+KERAS_3 = Keras(version="3.15.1", backend="tensorflow", backend_origin="default")
 WHEELS: dict[str, tuple[str, ...]] = {
     "2.12.1": ("sm_35", "sm_50", "sm_60", "sm_70", "sm_75", "compute_80"),
     "2.14.1": ("sm_35", "sm_50", "sm_60", "sm_70", "sm_75", "compute_80"),
@@ -125,7 +126,7 @@ def report(
     tensorflow: str | TensorFlow | None = "2.21.0",
     lists: Sequence[int] | None = None,
     driver: str | Driver | None = "570.124.06",
-    keras: Keras | None = Keras(version="3.15.1", backend="tensorflow", backend_origin="default"),
+    keras: Keras | None = KERAS_3,
     environment: Mapping[str, str] | None = None,
     sources: Mapping[str, Source] | None = None,
     host: Mapping[str, Any] | None = None,
@@ -147,7 +148,7 @@ def report(
     if build is not None and build.devices is None and "tensorflow_runtime" not in (sources or {}):
         build = msgspec.structs.replace(build, devices=_listed(placed))
     facts = {"system": "Linux", "machine": "x86_64", "python": "3.11.7", "cpu_flags": (), "pci_devices": ()}
-    statuses = {name: OK for name in ("nvml", "cuda", "tensorflow_build", "tensorflow_runtime", "host")}
+    statuses = dict.fromkeys(("nvml", "cuda", "tensorflow_build", "tensorflow_runtime", "host"), OK)
     if not gpus and driver is None:
         statuses["nvml"] = statuses["cuda"] = source("absent", "no NVIDIA driver library here")
     if build is None:

@@ -60,7 +60,7 @@ def test_a_requirement_that_holds_is_silent(text: str, facts: Report) -> None:
         ("memory>=17GiB", report(gpus=[T4]), "2.0 GiB less"),
         ("memory>=40GiB", report(gpus=[gpu("NVIDIA GB10", "8.0", memory_gib=None)]), "could not be read"),
         ("tensor_cores", report(gpus=[P100]), "no Tensor Cores"),
-        ("dtype_policy=mixed_bfloat16", report(gpus=[T4]), "the decision is mixed_float16 (Tesla T4 (7.5): no bfloat16"),
+        ("dtype_policy=mixed_bfloat16", report(gpus=[T4]), "mixed_float16 (Tesla T4 (7.5): no bfloat16"),
         ("tensorflow>=2.22", report(), "TensorFlow is 2.21.0"),
         ("tensorflow>=2.16", report(tensorflow=None), "no version of TensorFlow was read"),
         ("driver>=535.104.05", report(gpus=[T4], driver="61.10.01"), "the NVIDIA driver is 61.10.01"),

@@ -17,8 +17,11 @@ EXIT_INTERRUPTED = 130
 
 _COMMANDS = {
     "check": "hwprobe.cli.check:check",
+    "explain": "hwprobe.cli.explain:explain",
     "policy": "hwprobe.cli.policy:policy",
+    "rules": "hwprobe.cli.explain:rules",
     "run": "hwprobe.cli.run:run",
+    "schema": "hwprobe.cli.schema:schema",
 }
 """Command to where it is. Loaded when it is called, so that no command pays for the others."""
 
@@ -73,25 +76,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refuse(message: str, arguments: Sequence[str], usage: click.ClickException | None = None) -> int:
-    if wants_json(arguments):
-        from hwprobe.preflight import Check
-        from hwprobe.serialize import to_json
-
-        click.echo(to_json(Check(hwprobe=VERSION, verdict="unknown", error=message), indent=2))
     if isinstance(usage, click.UsageError):
         usage.show()
     else:
         click.echo(f"error: {message}", err=True)
-    return EXIT_USAGE
+    format_ = _wanted_format(arguments)
+    if format_ is None:
+        return EXIT_USAGE
+    # A program that reads standard output gets its format in every case, and Nagios its own code.
+    from hwprobe.preflight import Check
+    from hwprobe.render.formats import exit_status, write
+
+    refusal = Check(hwprobe=VERSION, verdict="unknown", error=message)
+    click.echo(write(refusal, format_), nl=False)
+    return exit_status(refusal, format_)
 
 
-def wants_json(arguments: Sequence[str]) -> bool:
-    """Whether a command line asks `check` for JSON: then standard output is one JSON object whatever happens.
+def _wanted_format(arguments: Sequence[str]) -> str | None:
+    """The machine-readable format that a command line asks `check` for; None for text and for other commands."""
+    from hwprobe.render.formats import FORMATS
 
-    Args:
-        arguments: Without the program's name.
-    """
     if "check" not in arguments:
-        return False
-    pairs = zip(arguments, (*arguments[1:], ""), strict=True)
-    return any(word == "--format=json" or (word, after) == ("--format", "json") for word, after in pairs)
+        return None
+    pairs = list(zip(arguments, (*arguments[1:], ""), strict=True))
+    for name in FORMATS:
+        asked = any(word == f"--format={name}" or (word, after) == ("--format", name) for word, after in pairs)
+        if asked and name != "text":
+            return name
+    return None

@@ -1,0 +1,42 @@
+"""A check as GitHub annotations: at most ten, since GitHub drops more without a word."""
+
+from __future__ import annotations
+
+from hwprobe.findings import Finding
+from hwprobe.preflight import Check
+from hwprobe.render.headline import headline
+
+LIMIT = 10
+_KIND = {"error": "error", "warning": "warning", "info": "notice"}
+
+
+def write_github(check: Check) -> str:
+    """Write a check as workflow commands.
+
+    Args:
+        check: The check.
+    """
+    lines = [f"hwprobe: {headline(check)}"]
+    if check.error is not None:
+        lines.append(f"::error title=hwprobe::{_data(check.error)}")
+    worst_first = sorted(check.findings, key=lambda finding: (not finding.primary, -finding.severity.rank))
+    shown = worst_first if len(worst_first) <= LIMIT else worst_first[: LIMIT - 1]
+    lines += [_annotation(finding) for finding in shown]
+    if len(shown) < len(worst_first):
+        lines.append(f"::notice title=hwprobe::{len(worst_first) - len(shown)} more findings: run hwprobe check")
+    return "\n".join(lines) + "\n"
+
+
+def _annotation(finding: Finding) -> str:
+    text = "\n".join((finding.message, *finding.fix))
+    title = _property(f"{finding.id} {finding.title}")
+    return f"::{_KIND[finding.severity.value]} title={title}::{_data(text)}"
+
+
+def _data(text: str) -> str:
+    # https://github.com/actions/toolkit/blob/main/packages/core/src/command.ts
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
