@@ -1,7 +1,7 @@
 """A machine of ours: any GPUs and any faults, for the real TensorFlow and the real nvidia-ml-py, without a GPU.
 
-Small C libraries (`stand_ins/`) take the places of `libcuda.so.1`, `libnvidia-ml.so.1` and the CUDA user libraries. They
-are compiled once a test run and read one text file that describes the machine. A test asks the fixture `machine`:
+Small C libraries (`stand_ins/`) take the places of `libcuda.so.1`, `libnvidia-ml.so.1` and the CUDA user libraries.
+They are compiled once a test run and read one text file that describes the machine. A test asks the fixture `machine`:
 
     from tests.machine import A100, T4, gpu, instance
 
@@ -31,10 +31,15 @@ A name without `_v2` means the function in every version; one that ends in `*`, 
 
 Other choices: `driver="535.104.05"` (None: no driver at all), `cuda="12.2"`, `toolkit="11.8"` or `"12.2"` or None,
 `cudnn="9.1.0"`, `library_version` and `kernel_driver` where they differ from the driver, `mig_devices_per_process`,
-`files={"proc/cpuinfo": cpuinfo(flags="amx_bf16"), ".dockerenv": "", "dev/nvidia0": None}` under the folder that the host
-probe of a process on this machine takes for `/`.
+`files={"proc/cpuinfo": cpuinfo(flags="amx_bf16"), ".dockerenv": "", "dev/nvidia0": None}` under the folder that the
+host probe of a process on this machine takes for `/`.
+
+Importing TensorFlow costs seconds. Many cases share one import, each in its own forked process:
+
+    ends = python_in_forks([Case(machine(gpus=[T4]), source), Case(machine(gpus=[A100]), source, {"TF_...": "1"})])
 """
 
+from tests.machine.forks import Case, python_in_forks
 from tests.machine.gpus import (
     A100,
     A100_40GB,
@@ -62,7 +67,7 @@ from tests.machine.gpus import (
 )
 from tests.machine.machine import Call, Machine
 from tests.machine.root import cpuinfo, driver_version, meminfo
-from tests.machine.workshop import NoCompiler, Workshop, find_compiler
+from tests.machine.workshop import NoCompilerError, Workshop, find_compiler
 
 __all__ = [
     "A100",
@@ -85,10 +90,11 @@ __all__ = [
     "T1200",
     "V100",
     "Call",
+    "Case",
     "Gpu",
     "Instance",
     "Machine",
-    "NoCompiler",
+    "NoCompilerError",
     "Workshop",
     "cpuinfo",
     "driver_version",
@@ -96,4 +102,5 @@ __all__ = [
     "gpu",
     "instance",
     "meminfo",
+    "python_in_forks",
 ]

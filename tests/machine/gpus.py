@@ -99,11 +99,13 @@ class Gpu:
     integrated: bool = False
     brand: str = "NVIDIA"
     architecture: int | None = None
-    minor_number: int | None = None
+    minor_number: int = 0
     persistence: int | None = 1
     compute_mode: str | None = "default"
     virtualization: str | None = "none"
     driver_model: str | None = None
+    pcie_generation: int = 4
+    pcie_width: int = 16
     ecc: bool | None = None
     ecc_pending: bool | None = None
     ecc_corrected: int = 0
@@ -133,9 +135,13 @@ class Gpu:
         """This GPU in another slot: `T4.at("00000000:65:00.0")`."""
         return self.but(pci_bus_id=pci_bus_id)
 
-    def lost(self) -> Gpu:
-        """Fallen off the bus: every NVML call about it says GPU_IS_LOST, CUDA does not list it."""
-        return self.refusing(15).failing(**{"nvmlDeviceGet*": 15}).hidden_from_cuda()
+    def lost(self, *, after_handle: bool = False) -> Gpu:
+        """Fallen off the bus: every NVML call about it says GPU_IS_LOST, CUDA does not list it.
+
+        With `after_handle`, NVML still hands out its handle first.
+        """
+        allowed = {"nvmlDeviceGetHandle*": 0} if after_handle else {}
+        return self.failing(**allowed, **{"nvmlDeviceGet*": 15}).hidden_from_cuda()
 
     def refusing(self, code: int) -> Gpu:
         """NVML counts it and refuses its handle with `code`."""

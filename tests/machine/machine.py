@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tests.machine import gpus as boards
-from tests.machine.gpus import Fault, Gpu, Instance
+from tests.machine.description import cuda_number, cudnn_number, describe
+from tests.machine.gpus import Gpu
 from tests.machine.root import write_root
-from tests.machine.workshop import TOOLKITS, Workshop, functions
+from tests.machine.workshop import TOOLKITS, Workshop
 
 HOOK = Path(__file__).parent / "hook"
-DRIVER_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
-INHERITED_NOT = (
-    "CUDA", "NVIDIA", "NVML", "TF_", "XLA_", "KERAS", "HIP_", "ROCR_", "HWPROBE", "SLURM", "PBS_", "LSB_", "SGE_", "FLUX_",
-    "KUBERNETES", "OMPI_", "PMI_", "JPY_", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "CONDA_",
-)  # fmt: skip
+NOT_INHERITED = (
+    *("CUDA", "HWPROBE", "KERAS", "LD_", "NVIDIA", "NVML", "PYTHONPATH", "TF_", "XLA_"),
+    *("CONDA", "HIP_", "JPY_", "ROCR_"),
+    *("FLUX_", "KUBERNETES", "LSB_", "OMPI_", "PBS_", "PMI_", "SGE_", "SLURM"),
+)
 """Beginnings of variables that a process on the machine must not inherit from the machine that runs the tests."""
 
 
@@ -40,6 +39,7 @@ class Machine:
     Attributes:
         gpus: In NVML's order, with the PCI bus ids and UUIDs that they got.
         folder: Holds `description`, `lib`, `root` and the log of calls.
+        libraries: File names of the libraries that a process can load.
     """
 
     def __init__(
@@ -68,52 +68,52 @@ class Machine:
         mig_devices_per_process: int = 1,
         files: Mapping[str, str | None] | None = None,
     ) -> None:
-        placed = [gpu.placed(position) for position, gpu in enumerate(gpus)]
-        self.gpus = tuple(sorted(placed, key=lambda gpu: gpu.pci_address))
-        self.driver = driver
         self.folder = folder
+        self.gpus = _in_nvml_order(gpus)
         self._calls = folder / "calls"
-        faults = [("fail", name, code) for name, code in (fail or {}).items()]
-        faults += [("hang", name, 0) for name in hang]
-        faults += [("stubborn", name, 0) for name in stubborn]
-        faults += [("crash", name, 0) for name in crash]
-        faults += [("slow", name, milliseconds) for name, milliseconds in (slow or {}).items()]
-        faults += [("fail", name, code) for name, code in (("nvmlInit", nvml_init), ("cuInit", cu_init)) if code]
-        shipped = {"12.5": "9.3.0", "12.2": "8.9.4", "11.8": "8.7.0"}
+        count_calls, count_then = count_after or (-1, 0)
         facts = {
             "driver": driver or "",
             "nvml_version": f"{cuda.split('.')[0]}.{driver}",
-            "cuda": _cuda_number(cuda),
-            "cudart": _cuda_number(toolkit or "0.0"),
-            "cudnn": _cudnn_number(cudnn or shipped[toolkit] if toolkit else "0.0.0"),
-            "count_calls": count_after[0] if count_after else -1,
-            "count_then": count_after[1] if count_after else 0,
+            "cuda": cuda_number(cuda),
+            "cudart": cuda_number(toolkit or "0.0"),
+            "cudnn": cudnn_number(cudnn or TOOLKITS[toolkit].cudnn) if toolkit else 0,
+            "count_calls": count_calls,
+            "count_then": count_then,
             "mig_devices_per_process": mig_devices_per_process,
             "log": self._calls,
         }
-        lines = [f"{key} {value}" for key, value in facts.items()] + _fault_lines(faults)
-        for gpu in self.gpus:
-            lines += _gpu_lines(gpu)
+        faults = [
+            *(("fail", function, code) for function, code in (fail or {}).items()),
+            *(("fail", function, code) for function, code in (("nvmlInit", nvml_init), ("cuInit", cu_init)) if code),
+            *(("hang", function, 0) for function in hang),
+            *(("stubborn", function, 0) for function in stubborn),
+            *(("crash", function, 0) for function in crash),
+            *(("slow", function, milliseconds) for function, milliseconds in (slow or {}).items()),
+        ]
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "description").write_text("\n".join(lines) + "\n")
-        _install(
+        (folder / "description").write_text(describe(facts, faults, self.gpus))
+        self.libraries = workshop.install(
             folder / "lib",
-            workshop,
-            driver,
-            library_version or driver,
-            toolkit,
-            frozenset(lacks),
-            set(missing),
-            set(broken),
+            driver=library_version or driver if driver else None,
+            toolkit=toolkit,
+            lacks=frozenset(lacks),
+            missing=frozenset(missing),
+            broken=frozenset(broken),
         )
-        write_root(folder / "root", self.gpus, kernel_driver or driver, files or {})
+        write_root(folder / "root", self.gpus, kernel_driver or driver if driver else None, files or {})
+
+    @property
+    def library_path(self) -> str:
+        """`LD_LIBRARY_PATH` of every process on this machine."""
+        return os.pathsep.join([str(self.folder / "lib"), *_host_library_folders()])
 
     def environment(self, **variables: str | None) -> dict[str, str]:
         """The environment of a process on this machine; a variable given as None is unset."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_NOT)}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
         own = {
             "HWPROBE_TEST_MACHINE": str(self.folder / "description"),
-            "LD_LIBRARY_PATH": os.pathsep.join([str(self.folder / "lib"), *_host_library_folders()]),
+            "LD_LIBRARY_PATH": self.library_path,
             "PYTHONPATH": os.pathsep.join([str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
         given = inherited | own | variables
@@ -150,7 +150,7 @@ class Machine:
 
     def python(self, source: str, *, timeout: float = 120, **variables: str | None) -> subprocess.CompletedProcess[str]:
         """Runs Python source on this machine, in this interpreter's environment."""
-        return self.run([sys.executable, "-c", source], timeout=timeout, **variables)
+        return self.run([sys.executable, "-c", source], timeout=timeout, cwd=None, **variables)
 
     def calls(self, *functions: str) -> list[Call]:
         """What the stand-ins were asked, in order; only these functions, in any version, where some are named."""
@@ -175,119 +175,14 @@ class Machine:
         return [call.number for call in self.calls("bytes") if call.number is not None]
 
 
-def _cuda_number(version: str) -> int:
-    major, minor = version.split(".")[:2]
-    return int(major) * 1000 + int(minor) * 10
-
-
-def _cudnn_number(version: str) -> int:
-    major, minor, patch = map(int, version.split("."))
-    return major * 10000 + minor * 100 + patch if major >= 9 else major * 1000 + minor * 100 + patch
-
-
-def _known_functions() -> frozenset[str]:
-    return frozenset().union(*(functions(soname) for soname in (*DRIVER_LIBRARIES, "libcudart.so.12", "libcudnn.so.9")))
-
-
-def _fault_lines(faults: Iterable[Fault]) -> list[str]:
-    lines = []
-    for kind, function, number in faults:
-        pattern = "nvmlInit*" if function == "nvmlInit" else function
-        stem = pattern.rstrip("*")
-        known = any(
-            name.startswith(stem) if "*" in pattern else name.split("_v")[0] == stem or name == stem
-            for name in _known_functions()
-        )
-        assert known, f"the stand-ins have no function {function}"
-        lines.append(f"{kind} {pattern} {number}")
-    return lines
-
-
-def _number(value: object, names: Mapping[str, int] | None = None) -> int:
-    """A fact as the stand-ins read it: -1 for "not supported"."""
-    if value is None:
-        return -1
-    return names[str(value)] if names else int(value)  # type: ignore[call-overload, no-any-return]
-
-
-def _gpu_lines(gpu: Gpu) -> list[str]:
-    domain, bus, device = gpu.pci_address
-    major, minor = gpu.compute_capability
-    same = (
-        "name", "uuid", "pci_subsystem_id", "multiprocessors", "clock_mhz", "memory_total", "memory_used", "memory_reserved",
-        "memory_readable", "integrated", "persistence", "ecc", "ecc_pending", "ecc_corrected", "ecc_uncorrected",
-        "retired_pending", "remapped_correctable", "remapped_uncorrectable", "remapped_pending", "remapped_failed",
-        "fabric_status", "fabric_health", "mig_mode", "mig_pending", "mig_maximum", "in_nvml", "in_cuda",
-    )  # fmt: skip
-    facts: dict[str, object] = {key: getattr(gpu, key) for key in same}
-    facts |= {
-        "pci_domain": domain,
-        "pci_bus": bus,
-        "pci_device": device,
-        "pci_device_id": int(gpu.pci_device_id, 16),
-        "capability_major": major,
-        "capability_minor": minor,
-        "speed": gpu.speed if gpu.speed is not None else gpu.multiprocessors * gpu.clock_mhz,
-        "architecture": gpu.architecture
-        if gpu.architecture is not None
-        else boards.architecture_of(gpu.compute_capability),
-        "brand": boards.BRANDS[gpu.brand],
-        "minor_number": gpu.minor_number if gpu.minor_number is not None else bus,
-        "compute_mode": _number(gpu.compute_mode, boards.COMPUTE_MODES),
-        "virtualization": _number(gpu.virtualization, boards.VIRTUALIZATION),
-        "driver_model": _number(gpu.driver_model, boards.DRIVER_MODELS),
-        "fabric_state": _number(gpu.fabric_state, boards.FABRIC_STATES),
-    }
-    lines = ["gpu", *(f"  {key} {value if isinstance(value, str) else _number(value)}" for key, value in facts.items())]
-    lines += [f"  process {pid} {memory}" for pid, memory in gpu.processes]
-    lines += [f"  {line}" for line in _fault_lines(gpu.faults)]
-    for each in gpu.instances:
-        lines += _instance_lines(gpu, each)
-    return lines
-
-
-def _instance_lines(gpu: Gpu, instance: Instance) -> list[str]:
-    same = (
-        "uuid",
-        "index",
-        "gpu_instance",
-        "compute_instance",
-        "multiprocessors",
-        "memory_total",
-        "memory_used",
-        "memory_reserved",
-    )
-    lines = ["  mig", f"    name {gpu.name} MIG {instance.profile}"]
-    lines += [f"    {key} {getattr(instance, key)}" for key in same]
-    lines += [f"    gpu_slices {instance.slices}", f"    compute_slices {instance.slices}"]
-    return lines + [f"    {line}" for line in _fault_lines(instance.faults)]
-
-
-def _install(
-    folder: Path,
-    workshop: Workshop,
-    driver: str | None,
-    library_version: str | None,
-    toolkit: str | None,
-    lacks: frozenset[str],
-    missing: set[str],
-    broken: set[str],
-) -> None:
-    """Puts the libraries into the folder: the driver's under its version, as an installed driver has them."""
-    folder.mkdir(parents=True)
-    installed = (*(DRIVER_LIBRARIES if driver else ()), *(TOOLKITS[toolkit] if toolkit else ()))
-    for soname in installed:
-        if soname in missing:
-            continue
-        if soname in broken:
-            (folder / soname).write_text("not a library\n")
-            continue
-        if soname not in DRIVER_LIBRARIES:
-            shutil.copyfile(workshop.library(soname), folder / soname)
-            continue
-        real = folder / f"{soname[:-2]}.{library_version}"
-        shutil.copyfile(workshop.library(soname, lacks & functions(soname)), real)
-        (folder / soname).symlink_to(real.name)
+def _in_nvml_order(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    """By PCI bus, each in its place."""
+    placed = [gpu.placed(position) for position, gpu in enumerate(gpus)]
+    placed.sort(key=lambda gpu: gpu.pci_address)
+    for fact in ("pci_address", "uuid"):
+        values = [getattr(gpu, fact) for gpu in placed]
+        assert len(set(values)) == len(values), f"two GPUs have one {fact}: {values}"
+    return tuple(gpu.but(minor_number=minor) for minor, gpu in enumerate(placed))
 
 
 def _host_library_folders() -> list[str]:

@@ -40,14 +40,14 @@ def _healthy(gpus: Sequence[Gpu], driver: str | None) -> dict[str, str]:
         "proc/meminfo": meminfo(),
         "proc/sys/kernel/osrelease": "6.1.0-18-amd64\n",
     }
-    for number, gpu in enumerate(gpus):
+    for gpu in gpus:
         domain, bus, device = gpu.pci_address
         folder = f"sys/bus/pci/devices/{domain:04x}:{bus:02x}:{device:02x}.0"
         files[f"{folder}/vendor"] = "0x10de\n"
         files[f"{folder}/device"] = f"0x{gpu.pci_device_id.lower()}\n"
         files[f"{folder}/class"] = f"{VGA_CONTROLLER if gpu.brand == 'GeForce' else CONTROLLER_3D}\n"
         if driver:
-            files[f"dev/nvidia{number}"] = ""
+            files[f"dev/nvidia{gpu.minor_number}"] = ""
     if driver:
         files["proc/driver/nvidia/version"] = driver_version(driver)
         files |= dict.fromkeys(("dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia-uvm-tools"), "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import functools
 import hashlib
@@ -17,52 +18,45 @@ SOURCES = Path(__file__).parent / "stand_ins"
 NOT_SUPPORTED = {"libcuda.so.1": 801, "libnvidia-ml.so.1": 3}
 """What each driver library answers to a call that the stand-in does not know."""
 
+DRIVER_LIBRARIES = tuple(NOT_SUPPORTED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Toolkit:
+    """The CUDA user libraries that one kind of TensorFlow build opens, and the version of its cuDNN."""
+
+    libraries: tuple[str, ...]
+    cudnn: str
+
+
+_CUDA_12 = (
+    *("libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12"),
+    *("libcufft.so.11", "libcusolver.so.11", "libcusparse.so.12"),
+)
+_CUDA_11 = (
+    *("libcudart.so.11.0", "libcublas.so.11", "libcublasLt.so.11"),
+    *("libcufft.so.10", "libcusolver.so.11", "libcusparse.so.11"),
+)
 TOOLKITS = {
-    "12.5": (
-        "libcudart.so.12",
-        "libcublas.so.12",
-        "libcublasLt.so.12",
-        "libcufft.so.11",
-        "libcusolver.so.11",
-        "libcusparse.so.12",
-        "libcudnn.so.9",
-    ),
-    "12.2": (
-        "libcudart.so.12",
-        "libcublas.so.12",
-        "libcublasLt.so.12",
-        "libcufft.so.11",
-        "libcurand.so.10",
-        "libcusolver.so.11",
-        "libcusparse.so.12",
-        "libcudnn.so.8",
-    ),
-    "11.8": (
-        "libcudart.so.11.0",
-        "libcublas.so.11",
-        "libcublasLt.so.11",
-        "libcufft.so.10",
-        "libcurand.so.10",
-        "libcusolver.so.11",
-        "libcusparse.so.11",
-        "libcudnn.so.8",
-    ),
+    "12.5": Toolkit((*_CUDA_12, "libcudnn.so.9"), "9.3.0"),
+    "12.2": Toolkit((*_CUDA_12, "libcurand.so.10", "libcudnn.so.8"), "8.9.4"),
+    "11.8": Toolkit((*_CUDA_11, "libcurand.so.10", "libcudnn.so.8"), "8.7.0"),
 }
-"""CUDA version that TensorFlow was built for to the libraries it opens (2.18 and up; 2.15; 2.12 to 2.14)."""
+"""By CUDA version: TensorFlow 2.18 and newer; 2.15; 2.12 to 2.14."""
 
 
-class NoCompiler(Exception):
+class NoCompilerError(Exception):
     """There is no C compiler here, or none that can build for this system."""
 
 
 def find_compiler() -> str:
     """The C compiler: `$CC`, `cc` or `gcc`."""
     if os.uname().sysname != "Linux":
-        raise NoCompiler("the stand-in libraries are made for Linux")
+        raise NoCompilerError("the stand-in libraries are made for Linux")
     for name in (os.environ.get("CC"), "cc", "gcc"):
         if name and (path := shutil.which(name)):
             return path
-    raise NoCompiler("no C compiler (cc or gcc) to build the stand-in libraries with")
+    raise NoCompilerError("no C compiler (cc or gcc) to build the stand-in libraries with")
 
 
 def _sources(soname: str) -> tuple[str, ...]:
@@ -112,6 +106,34 @@ class Workshop:
     def __init__(self, folder: Path, compiler: str) -> None:
         self.folder = folder
         self.compiler = compiler
+
+    def install(
+        self,
+        folder: Path,
+        *,
+        driver: str | None,
+        toolkit: str | None,
+        lacks: frozenset[str],
+        missing: frozenset[str],
+        broken: frozenset[str],
+    ) -> tuple[str, ...]:
+        """Fills a folder with libraries, those of the driver as links to a file with its version, and names them."""
+        wanted = (*(DRIVER_LIBRARIES if driver else ()), *(TOOLKITS[toolkit].libraries if toolkit else ()))
+        assert missing | broken <= set(wanted), (
+            f"this machine would not have {sorted((missing | broken) - set(wanted))}"
+        )
+        known = frozenset().union(*map(functions, wanted))
+        assert lacks <= known, f"no library would have {sorted(lacks - known)}"
+        folder.mkdir(parents=True)
+        for soname in broken:
+            (folder / soname).write_text("not a library\n")
+        loadable = tuple(soname for soname in wanted if soname not in missing | broken)
+        for soname in loadable:
+            name = f"{soname[:-2]}.{driver}" if soname in DRIVER_LIBRARIES else soname
+            shutil.copyfile(self.library(soname, lacks & functions(soname)), folder / name)
+            if name != soname:
+                (folder / soname).symlink_to(name)
+        return loadable
 
     def library(self, soname: str, lacks: frozenset[str] = frozenset()) -> Path:
         """A compiled stand-in for `soname`, without the functions that it `lacks`."""

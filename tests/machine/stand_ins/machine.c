@@ -46,6 +46,7 @@ static const struct field gpu_fields[] = {
     NUMBER(gpu, memory_total), NUMBER(gpu, memory_used), NUMBER(gpu, memory_reserved), NUMBER(gpu, memory_readable),
     NUMBER(gpu, integrated), NUMBER(gpu, architecture), NUMBER(gpu, brand), NUMBER(gpu, minor_number),
     NUMBER(gpu, persistence), NUMBER(gpu, compute_mode), NUMBER(gpu, virtualization), NUMBER(gpu, driver_model),
+    NUMBER(gpu, pcie_generation), NUMBER(gpu, pcie_width),
     NUMBER(gpu, ecc), NUMBER(gpu, ecc_pending), NUMBER(gpu, ecc_corrected), NUMBER(gpu, ecc_uncorrected),
     NUMBER(gpu, retired_pending), NUMBER(gpu, remapped_correctable), NUMBER(gpu, remapped_uncorrectable),
     NUMBER(gpu, remapped_pending), NUMBER(gpu, remapped_failed), NUMBER(gpu, fabric_state), NUMBER(gpu, fabric_status),

@@ -147,6 +147,10 @@ BOARD_NUMBER(nvmlDeviceGetBrand, brand)
 BOARD_NUMBER(nvmlDeviceGetMinorNumber, minor_number)
 BOARD_NUMBER(nvmlDeviceGetPersistenceMode, persistence)
 BOARD_NUMBER(nvmlDeviceGetVirtualizationMode, virtualization)
+BOARD_NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, pcie_generation)
+BOARD_NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, pcie_generation)
+BOARD_NUMBER(nvmlDeviceGetCurrPcieLinkWidth, pcie_width)
+BOARD_NUMBER(nvmlDeviceGetMaxPcieLinkWidth, pcie_width)
 BOARD_NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, retired_pending)
 
 API nvmlDeviceGetComputeMode(void *handle, unsigned *out) {
