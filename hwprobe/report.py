@@ -334,7 +334,17 @@ class Keras(Fact, frozen=True, kw_only=True):
 
 
 class PciDevice(Fact, frozen=True, kw_only=True):
-    """An NVIDIA (or other display) function on the PCI bus, from `/sys/bus/pci/devices`."""
+    """A display controller on the PCI bus, of NVIDIA or another vendor, from `/sys/bus/pci/devices`.
+
+    Virtual functions of a board are left out.
+
+    Attributes:
+        bus_id: In NVML's long form, lower case: `00000000:65:00.0`.
+        vendor_id: Four lower-case hexadecimal digits: `10de` is NVIDIA.
+        device_id: Four upper-case hexadecimal digits, as in `Gpu.pci_device_id`.
+        class_id: Base class and sub-class: `0300` VGA, `0302` 3D.
+        driver: Kernel driver bound to it: `nvidia`, `nouveau`, `vfio-pci`; None if there is none.
+    """
 
     bus_id: str
     vendor_id: str
@@ -379,8 +389,12 @@ class Host(Fact, frozen=True, kw_only=True):
         notebook: Whether this process is a Jupyter kernel.
         pci_devices: Display and 3D controllers on the PCI bus; None if that cannot be read here.
         device_nodes: `/dev/nvidia*`; None if that cannot be read here.
-        environment: Allow-listed variables that are set. A variable that is set and empty is here with "".
-        absent: Readings that this platform does not have: reading to reason.
+        environment: Allow-listed variables that are set. A variable that is set and empty is here with ""; one whose
+            value is private (`TF_CONFIG`, job ids) is here with `set`.
+        mapped_libraries: CUDA and driver libraries that this process has loaded already; None if that cannot be read.
+        foreign_hwprobe: The unrelated distribution called `hwprobe`, which installs the same top-level module.
+        frameworks: PyTorch and JAX, which bring CUDA libraries of their own, where installed.
+        absent: Facts that this platform does not have or that could not be read: name of the fact to reason.
         name: Host name; None unless a caller asked for it (a node record does).
     """
 
@@ -403,6 +417,9 @@ class Host(Fact, frozen=True, kw_only=True):
     pci_devices: tuple[PciDevice, ...] | None = None
     device_nodes: tuple[DeviceNode, ...] | None = None
     environment: dict[str, str] = {}
+    mapped_libraries: tuple[str, ...] | None = None
+    foreign_hwprobe: Distribution | None = None
+    frameworks: tuple[Distribution, ...] = ()
     absent: dict[str, str] = {}
     name: str | None = None
 
