@@ -1,0 +1,1 @@
+"""Tests that what README and docs show is what happens."""

@@ -1,0 +1,85 @@
+"""Every command that README and docs show is run, and what they show as its output is what it prints."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import tests.machine
+from tests.docs.documents import blocks, matches
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if path.exists()]
+SHELL_LANGUAGES = {"bash", "sh", "shell", "shell-session"}
+TIMEOUT_SECONDS = 600
+
+every_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Where the commands of a document run: a home of their own, beside the examples and the policies."""
+    for name in ("examples", "policies"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+@pytest.fixture
+def run(machine, folder):
+    """Runs a command on the machine that a block names."""
+    made = {}
+
+    def run(command, gpus):
+        if gpus not in made:
+            boards = [getattr(tests.machine, name) for name in gpus or ()]
+            made[gpus] = machine(boards) if gpus else machine(driver=None, toolkit=None)
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        return made[gpus].run(command, timeout=TIMEOUT_SECONDS, cwd=folder, HOME=str(folder), COLUMNS="110", PATH=path)
+
+    return run
+
+
+def test_there_is_a_readme():
+    assert ROOT / "README.md" in DOCUMENTS
+
+
+@every_document
+def test_what_a_document_shows_is_what_happens(path, run):
+    for block in blocks(path.read_text(encoding="utf-8")):
+        where = f"{path.relative_to(ROOT)}:{block.line}"
+        if block.skip:
+            continue
+        if block.language == "python":
+            compile(block.text, where, "exec")
+            if block.runs:
+                done = run([sys.executable, "-c", block.text], block.machine)
+                assert done.returncode == block.status, f"{where}\n{done.stdout}{done.stderr}"
+        if block.language != "console":
+            continue
+        commands = block.commands
+        for command in commands:
+            done = run(["bash", "-euo", "pipefail", "-c", command.text], block.machine)
+            printed = done.stdout + done.stderr
+            status = block.status if command is commands[-1] else 0
+            assert done.returncode == status, f"{where}: {command.text}\n{printed}"
+            if block.compares_output:
+                assert matches(command.output, printed), f"{where}: {command.text} printed\n{printed}"
+
+
+@every_document
+def test_commands_stand_in_console_blocks_where_they_are_run(path):
+    languages = {block.language for block in blocks(path.read_text(encoding="utf-8")) if not block.skip}
+    assert languages.isdisjoint(SHELL_LANGUAGES)
+
+
+@every_document
+def test_a_document_points_at_files_that_exist(path):
+    targets = re.findall(r"\]\((?!https?://|#|mailto:)([^)#\s]+)", path.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+@every_document
+def test_nobody_is_told_to_install_the_unrelated_package_of_the_same_name(path):
+    assert re.findall(r"pip3? install (?:-\S+ )*['\"]?hwprobe\b", path.read_text(encoding="utf-8")) == []
