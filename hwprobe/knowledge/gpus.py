@@ -15,7 +15,7 @@ from hwprobe.capability import ComputeCapability
 from hwprobe.knowledge.annotate import annotate_gpu
 from hwprobe.knowledge.architectures import Architecture, architecture_of
 from hwprobe.knowledge.exceptions import tensor_cores
-from hwprobe.knowledge.tables import Row, Text, read
+from hwprobe.knowledge.tables import Row, Text, read, read_legend
 from hwprobe.report import Gpu, GpuMemory
 
 Segment = Literal["consumer", "workstation", "datacenter", "embedded", "mining"]
@@ -25,7 +25,7 @@ GIB = 1024**3
 
 
 class Board(Row, frozen=True, kw_only=True):
-    """One board, or several that share name and capability.
+    """One board, or several that share name and capability; `source` is a key of the table [sources].
 
     Attributes:
         name: As NVML writes it with a driver from 465 on.
@@ -148,6 +148,11 @@ class Match(NamedTuple):
 def boards() -> tuple[Board, ...]:
     """The whole catalogue: by capability, then segment, then name."""
     return read("gpus.toml", "board", Board)
+
+
+def source_text(board: Board) -> str:
+    """Give the source of a board's name and ids in full; its row holds only a key of it."""
+    return read_legend("gpus.toml", "sources")[board.source]
 
 
 def find(text: str) -> Match:

@@ -63,6 +63,23 @@ def read(file: str, table: str, type_: type[R]) -> tuple[R, ...]:
     return tuple(_row(f"{FOLDER / file}: [[{table}]] row {number}", row, type_) for number, row in enumerate(rows, 1))
 
 
+def read_legend(file: str, table: str) -> dict[str, str]:
+    """Read a table of short keys and the texts that they stand for.
+
+    Args:
+        file: Name of a file of this package.
+        table: Key of the table inside it.
+
+    Raises:
+        HwprobeError: The file cannot be read, or the table is not one of texts.
+    """
+    where = f"{FOLDER / file}: [{table}]"
+    try:
+        return from_builtins(_document(file).get(table), dict[str, str], where=where)
+    except InputError as error:
+        raise HwprobeError(str(error)) from error
+
+
 def _row(where: str, row: Any, type_: type[R]) -> R:
     try:
         return from_builtins(row, type_, where=where)

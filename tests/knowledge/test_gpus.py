@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from hwprobe.capability import ComputeCapability
 from hwprobe.knowledge.annotate import annotate_gpu
-from hwprobe.knowledge.gpus import GIB, SEGMENTS, boards, find, search
-from hwprobe.knowledge.tables import FOLDER
+from hwprobe.knowledge.gpus import GIB, SEGMENTS, boards, find, search, source_text
+from hwprobe.knowledge.tables import read_legend
 
 BY_NAME = {board.name: board for board in boards()}
 
@@ -227,10 +227,11 @@ def test_law_sizes_ascend_and_are_plausible():
 
 
 def test_law_every_source_is_explained():
-    text = (FOLDER / "gpus.toml").read_text(encoding="utf-8")
-    legend = text.partition("\n[sources]\n")[2]
+    legend = read_legend("gpus.toml", "sources")
 
-    assert {board.source for board in boards()} == {line.partition(" = ")[0] for line in legend.splitlines() if line}
+    assert {board.source for board in boards()} == set(legend)
+    assert source_text(BY_NAME["Tesla T4"]) == legend["ogkm"]
+    assert all(len(text) > 20 for text in legend.values())
 
 
 def test_law_every_segment_has_boards():

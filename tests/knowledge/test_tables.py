@@ -8,7 +8,7 @@ import pytest
 
 from hwprobe.errors import HwprobeError
 from hwprobe.knowledge import tables
-from hwprobe.knowledge.tables import Row, Text, read
+from hwprobe.knowledge.tables import Row, Text, read, read_legend
 
 
 class Colour(Row, frozen=True, kw_only=True):
@@ -66,6 +66,15 @@ def test_a_damaged_table_is_refused_by_name(table, what, content, named):
         read(*table(content))
 
     assert [word for word in named if word not in str(caught.value)] == [], what
+
+
+def test_a_legend_is_a_table_of_texts(table):
+    file, _, _ = table(GOOD + '[words]\nwarm = "like fire"\n[sizes]\nlarge = 3\n')
+
+    assert read_legend(file, "words") == {"warm": "like fire"}
+    for broken in ("sizes", "colour", "nothing"):
+        with pytest.raises(HwprobeError, match=rf"colours\.toml.*\[{broken}\]"):
+            read_legend(file, broken)
 
 
 def test_a_missing_file_is_refused_by_name(table):
