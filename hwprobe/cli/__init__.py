@@ -18,6 +18,7 @@ EXIT_INTERRUPTED = 130
 _COMMANDS = {
     "check": "hwprobe.cli.check:check",
     "explain": "hwprobe.cli.explain:explain",
+    "gpus": "hwprobe.cli.gpus:gpus",
     "policy": "hwprobe.cli.policy:policy",
     "rules": "hwprobe.cli.explain:rules",
     "run": "hwprobe.cli.run:run",
