@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Literal
 
-LIBRARY = "libnvidia-ml.so.1"
+LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
+
+MAX_MIG_DEVICES = 7
+"""Indices that are tried where NVML does not say how many there are: as many as any board of today holds."""
 
 
 class NvmlFailure(Exception):  # noqa: N818 - "not supported" is no error
@@ -182,14 +185,15 @@ class _LightCtypesUtil:
 
 def _init_failure(failure: NvmlFailure, data: dict[str, object]) -> ReaderFailure:
     data = data | _library()
-    if failure.code == codes.LIBRARY_NOT_FOUND and os.name == "posix":
+    status: Literal["absent", "failed"] = "failed"
+    reason = failure.reason
+    if failure.code == codes.LIBRARY_NOT_FOUND:
         try:
             # The binding says "not found" of a library that is there and does not load, too.
             open_library(LIBRARY)
-        except ReaderFailure as reason:
-            return ReaderFailure(reason.status, reason.reason, code=failure.code, error=failure.error, data=data)
-    status: Literal["absent", "failed"] = "absent" if failure.code == codes.LIBRARY_NOT_FOUND else "failed"
-    return ReaderFailure(status, failure.reason, code=failure.code, error=failure.error, data=data)
+        except ReaderFailure as refusal:
+            status, reason = refusal.status, refusal.reason
+    return ReaderFailure(status, reason, code=failure.code, error=failure.error, data=data)
 
 
 def _library() -> dict[str, object]:
@@ -306,11 +310,18 @@ def _memory_info(facts: Facts) -> Any:
 
 
 def _driver_model(facts: Facts) -> str | None:
-    pair = facts.get("driver_model", "nvmlDeviceGetDriverModel")
-    if pair is None:
-        # Bindings from 13.595 ask the second version of the function, which older drivers lack.
-        pair = facts.get("driver_model", "nvmlDeviceGetDriverModel_v1")
+    pair = facts.attempt("driver_model", lambda: _driver_model_pair(facts))
     return None if pair is None else codes.DRIVER_MODELS.get(pair[0])
+
+
+def _driver_model_pair(facts: Facts) -> Any:
+    try:
+        return facts.nvml.call("nvmlDeviceGetDriverModel", facts.handle)
+    except NvmlFailure as failure:
+        if failure.code != codes.FUNCTION_NOT_FOUND:
+            raise
+        # Bindings from 13.595 ask the second version of the function, which older drivers lack.
+        return facts.nvml.call("nvmlDeviceGetDriverModel_v1", facts.handle)
 
 
 def _health(facts: Facts) -> dict[str, object]:
@@ -350,12 +361,13 @@ def _mig(facts: Facts) -> dict[str, object] | None:
 
 def _mig_instances(facts: Facts) -> list[dict[str, object]]:
     instances: list[dict[str, object]] = []
-    for index in range(facts.get("mig_instances", "nvmlDeviceGetMaxMigDeviceCount") or 0):
+    count = facts.get("mig_instances", "nvmlDeviceGetMaxMigDeviceCount")
+    for index in range(MAX_MIG_DEVICES if count is None else count):
         try:
             handle = facts.nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", facts.handle, index)
         except NvmlFailure as failure:
             # The indices have holes where no instance was made.
-            if failure.code not in (codes.NOT_FOUND, codes.INVALID_ARGUMENT):
+            if failure.code != codes.NOT_FOUND:
                 instances.append({"error": failure.reason})
             continue
         instances.append(_mig_instance(Facts(facts.nvml, handle)))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
 NOT_FOUND = 6
 LIBRARY_NOT_FOUND = 12
 FUNCTION_NOT_FOUND = 13
 GPU_IS_LOST = 15
 RESET_REQUIRED = 16
-ARGUMENT_VERSION_MISMATCH = 25
 
 ERRORS: dict[int | None, tuple[str | None, str]] = {
     1: ("NVML_ERROR_UNINITIALIZED", "NVML is not initialized"),
