@@ -55,6 +55,8 @@ class Rule(Fact, frozen=True, kw_only=True):
         action: Who has to act.
         explanation: The page behind it.
         after: Ids of rules whose failure explains this one away: then it is skipped with that reason.
+        hides_gpus: Whether it explains why a GPU is not there; where a requirement is not met, it then counts as an
+            error.
     """
 
     id: str
@@ -64,6 +66,7 @@ class Rule(Fact, frozen=True, kw_only=True):
     action: Action
     explanation: Explanation
     after: tuple[str, ...] = ()
+    hides_gpus: bool = False
 
 
 EvidenceValue = str | int | float | bool | None | list[str]

@@ -19,7 +19,7 @@ from hwprobe.policy_reader import read_policy
 from hwprobe.report import Fact, Report, SourceStatus
 from hwprobe.requirements import Requirement, parse_requirements, unmet_requirements
 from hwprobe.rules.catalogue import CATALOGUE
-from hwprobe.rules.judge import judge, leave_aside, with_primary
+from hwprobe.rules.judge import as_causes, judge, leave_aside, with_primary
 from hwprobe.rules.own import REQUIREMENT_NOT_MET
 from hwprobe.rules.verdict import Case
 from hwprobe.usability import usability
@@ -139,10 +139,10 @@ def assess(
         today=datetime.date.today().isoformat(),
     )
     outcomes = leave_aside(judge(case, CATALOGUE), policy.check)
-    findings = [finding for outcome in outcomes for finding in outcome.findings]
+    found = tuple(finding for outcome in outcomes for finding in outcome.findings)
     decision, refusal = _decide(report, policy, request or Request())
-    findings += [*refusal, *_unmet(requirements, report, decision)]
-    marked = with_primary(findings)
+    unmet = (*refusal, *_unmet(requirements, report, decision))
+    marked = with_primary((*as_causes(found, CATALOGUE), *unmet) if unmet else found)
     return Check(
         hwprobe=VERSION,
         verdict=_verdict(marked, policy.check, report),

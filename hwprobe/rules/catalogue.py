@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hwprobe.findings import Rule
-from hwprobe.rules import build, devices, driver, memory, own, precision, visibility
+from hwprobe.rules import build, devices, driver, memory, own, precision, start, surroundings, visibility
 from hwprobe.rules.own import REQUIREMENT_NOT_MET
 from hwprobe.rules.verdict import RuleCheck
 
@@ -11,6 +11,8 @@ CATALOGUE: tuple[RuleCheck, ...] = (
     *driver.RULES,
     *devices.RULES,
     *visibility.RULES,
+    *surroundings.RULES,
+    *start.RULES,
     *build.RULES,
     *precision.RULES,
     *memory.RULES,

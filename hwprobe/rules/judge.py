@@ -84,3 +84,12 @@ def with_primary(findings: Sequence[Finding]) -> tuple[Finding, ...]:
         return tuple(findings)
     first = next(index for index, finding in enumerate(findings) if finding.severity.rank == worst)
     return tuple(msgspec.structs.replace(finding, primary=index == first) for index, finding in enumerate(findings))
+
+
+def as_causes(findings: Sequence[Finding], catalogue: Sequence[RuleCheck]) -> tuple[Finding, ...]:
+    """Count as errors what explains why a GPU is not there. For where somebody requires more than there is."""
+    hiding = {entry.rule.id for entry in catalogue if entry.rule.hides_gpus}
+    return tuple(
+        msgspec.structs.replace(finding, severity=Severity.ERROR) if finding.id in hiding else finding
+        for finding in findings
+    )
