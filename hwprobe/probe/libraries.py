@@ -33,6 +33,9 @@ KNOWN_FOLDERS = (
 )
 """Where CUDA and cuDNN packages put their libraries; beside every `/usr/local/cuda-*/lib64`."""
 
+CUDA_ROOTS = ("/usr/local/cuda", "/opt/cuda")
+"""Where XLA looks for a toolkit."""
+
 _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_RPATH, _DT_RUNPATH = 1, 5, 6, 10, 15, 29
 
 
@@ -91,8 +94,7 @@ def xla_files(location: str, environment: Mapping[str, str]) -> tuple[str | None
     site = os.path.dirname(location)
     roots = [
         *_data_dirs(environment.get("XLA_FLAGS", "")),
-        "/usr/local/cuda",
-        "/opt/cuda",
+        *CUDA_ROOTS,
         os.path.join(site, "nvidia", "cuda_nvcc"),
         os.path.join(location, "cuda"),
     ]
@@ -100,6 +102,31 @@ def xla_files(location: str, environment: Mapping[str, str]) -> tuple[str | None
     programs = [*(os.path.join(root, "bin") for root in roots), *environment.get("PATH", "").split(os.pathsep)]
     ptxas = [os.path.join(folder, "ptxas") for folder in programs if folder]
     return _first_file([*libdevice, "libdevice.10.bc"]), _first_file(path for path in ptxas if os.access(path, os.X_OK))
+
+
+def caller_image(needed: str, tag: int, folders: str, machine: int) -> bytes:
+    """Write the smallest ELF library that needs another one: a header, a dynamic section, its strings.
+
+    Args:
+        needed: Name of the other one.
+        tag: `DT_RPATH` (15) or `DT_RUNPATH` (29).
+        folders: Its search path, separated by colons.
+        machine: `e_machine`, of the process that will load it.
+    """
+    strings = b"\0" + needed.encode() + b"\0"
+    dynamic = [(_DT_NEEDED, 1)]
+    if folders:
+        dynamic.append((tag, len(strings)))
+        strings += os.fsencode(folders) + b"\0"
+    start = 64 + 2 * 56
+    symbols = start + 16 * (len(dynamic) + 4)
+    text = symbols + 24
+    size = text + len(strings)
+    dynamic += [(_DT_STRTAB, text), (_DT_SYMTAB, symbols), (_DT_STRSZ, len(strings)), (0, 0)]
+    header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 3, machine, 1, 0, 64, 0, 0, 64, 56, 2, 64, 0, 0)
+    load = struct.pack("<IIQQQQQQ", 1, 6, 0, 0, 0, size, size, 0x10000)
+    table = struct.pack("<IIQQQQQQ", 2, 6, start, start, start, symbols - start, symbols - start, 8)
+    return header + load + table + b"".join(struct.pack("<QQ", *entry) for entry in dynamic) + bytes(24) + strings
 
 
 class _Opener:
@@ -146,7 +173,7 @@ class _Opener:
         except OSError:
             return None
         with open(handle, "wb") as file:
-            file.write(_caller(soname, self._tag, self._folders, self._machine))
+            file.write(caller_image(soname, self._tag, self._folders, self._machine))
         return path
 
 
@@ -177,24 +204,6 @@ def _cudnn_version(soname: str) -> str | None:
     number = int(function())
     major, rest = divmod(number, 10_000 if number >= 90_000 else 1000)
     return f"{major}.{rest // 100}.{rest % 100}"
-
-
-def _caller(needed: str, tag: int, folders: str, machine: int) -> bytes:
-    """Write the smallest ELF library that needs another one: a header, a dynamic section, its strings."""
-    strings = b"\0" + needed.encode() + b"\0"
-    dynamic = [(_DT_NEEDED, 1)]
-    if folders:
-        dynamic.append((tag, len(strings)))
-        strings += os.fsencode(folders) + b"\0"
-    start = 64 + 2 * 56
-    symbols = start + 16 * (len(dynamic) + 4)
-    text = symbols + 24
-    size = text + len(strings)
-    dynamic += [(_DT_STRTAB, text), (_DT_SYMTAB, symbols), (_DT_STRSZ, len(strings)), (0, 0)]
-    header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 3, machine, 1, 0, 64, 0, 0, 64, 56, 2, 64, 0, 0)
-    load = struct.pack("<IIQQQQQQ", 1, 6, 0, 0, 0, size, size, 0x10000)
-    table = struct.pack("<IIQQQQQQ", 2, 6, start, start, start, symbols - start, symbols - start, 8)
-    return header + load + table + b"".join(struct.pack("<QQ", *entry) for entry in dynamic) + bytes(24) + strings
 
 
 def _known_folders(wheels: Iterable[str]) -> list[str]:
