@@ -81,8 +81,8 @@ def read(asked: dict[str, object]) -> dict[str, object]:
 def xla_files(location: str, environment: Mapping[str, str]) -> tuple[str | None, str | None]:
     """Find `libdevice.10.bc` and `ptxas` where XLA looks for them.
 
-    The order is that of `CandidateCudaRoots` (openxla/xla, `xla/tsl/platform/default/cuda_root_path.cc`) with the
-    folder of `--xla_gpu_cuda_data_dir` before and the current folder behind it.
+    The order is that of `CandidateCudaRoots` and `FindCudaExecutable` in openxla/xla: the folder of
+    `--xla_gpu_cuda_data_dir` first, `PATH` before the usual roots for programs, the current folder last for files.
 
     Args:
         location: Folder of the `tensorflow` package.
@@ -91,17 +91,22 @@ def xla_files(location: str, environment: Mapping[str, str]) -> tuple[str | None
     Returns:
         The two paths, None for what is not there.
     """
-    site = os.path.dirname(location)
-    roots = [
-        *_data_dirs(environment.get("XLA_FLAGS", "")),
+    told = _data_dirs(environment.get("XLA_FLAGS", ""))
+    usual = [
         *CUDA_ROOTS,
-        os.path.join(site, "nvidia", "cuda_nvcc"),
+        os.path.join(os.path.dirname(location), "nvidia", "cuda_nvcc"),
         os.path.join(location, "cuda"),
+        # An environment's own prefix, where NVIDIA's conda packages put the toolkit.
+        os.path.normpath(os.path.join(location, *[os.pardir] * 4)),
     ]
-    libdevice = [os.path.join(root, "nvvm", "libdevice", "libdevice.10.bc") for root in roots]
-    programs = [*(os.path.join(root, "bin") for root in roots), *environment.get("PATH", "").split(os.pathsep)]
-    ptxas = [os.path.join(folder, "ptxas") for folder in programs if folder]
-    return _first_file([*libdevice, "libdevice.10.bc"]), _first_file(path for path in ptxas if os.access(path, os.X_OK))
+    libdevice = [os.path.join(root, "nvvm", "libdevice", "libdevice.10.bc") for root in [*told, *usual, os.curdir]]
+    programs = [
+        *(os.path.join(root, "bin") for root in told),
+        *(folder for folder in environment.get("PATH", "").split(os.pathsep) if folder),
+        *(os.path.join(root, "bin") for root in usual),
+    ]
+    ptxas = [os.path.join(folder, "ptxas") for folder in programs]
+    return _first_file(libdevice), _first_file(path for path in ptxas if os.access(path, os.X_OK))
 
 
 def caller_image(needed: str, tag: int, folders: str, machine: int) -> bytes:

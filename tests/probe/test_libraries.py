@@ -186,7 +186,12 @@ XLA_CASES: list[tuple[str, tuple[str, ...], Mapping[str, str], tuple[str | None,
         {"XLA_FLAGS": "--xla_dump_to=/x --xla_gpu_cuda_data_dir={root}/cuda"},
         (f"cuda/{LIBDEVICE}", None),
     ),
-    ("ptxas on PATH", ("bin/ptxas",), {"PATH": "/nonexistent::{root}/bin"}, (None, "bin/ptxas")),
+    (
+        "an assembler on PATH, before the one of the wheel",
+        ("bin/ptxas", f"{NVCC}/bin/ptxas"),
+        {"PATH": "/nonexistent::{root}/bin"},
+        (None, "bin/ptxas"),
+    ),
     (
         "a copy in the package",
         (f"site/tensorflow/cuda/{LIBDEVICE}",),
@@ -207,6 +212,7 @@ def test_what_xla_needs_is_found_where_xla_looks(
     expected: tuple[str | None, str | None],
 ) -> None:
     monkeypatch.setattr(libraries, "CUDA_ROOTS", ())
+    monkeypatch.chdir(tmp_path)
     for name in files:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
