@@ -53,12 +53,21 @@ def _architecture(_ctx: click.Context, _param: click.Parameter, value: str | Non
 @click.command()
 @click.argument("pattern", nargs=-1)
 @click.option("--supports", type=click.Choice(DTYPE_POLICIES), help="Only boards that can use this dtype policy.")
-@click.option("--min-memory", callback=_size_gib, metavar="SIZE", help="Only boards with this much: 40GiB, or 40.")
-@click.option("--architecture", callback=_architecture, metavar="NAME", help="Only boards of this one: Ampere.")
-@click.option("--segment", type=click.Choice(SEGMENTS), help="Only boards that are made for this.")
+@click.option(
+    "--min-memory", callback=_size_gib, metavar="SIZE", help="Only boards with at least this much: 40GiB or 40."
+)
+@click.option(
+    "--architecture", callback=_architecture, metavar="NAME", help="Only boards of this one, for instance Ampere."
+)
+@click.option("--segment", type=click.Choice(SEGMENTS), help="Only boards made for this.")
 @click.option("--policy", metavar="NAME|FILE", help="Policy to choose by; see `hwprobe policy list`.")
 @click.option(
-    "--format", "format_", type=click.Choice(["text", "json", "csv"]), default="text", show_default=True, help="Output."
+    "--format",
+    "format_",
+    type=click.Choice(["text", "json", "csv"]),
+    default="text",
+    show_default=True,
+    help="Output format.",
 )
 def gpus(
     pattern: tuple[str, ...],
