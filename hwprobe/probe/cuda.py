@@ -170,21 +170,33 @@ def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001 - all
             such a failure too: CUDA gives it where nothing is there and where everything is hidden.
     """
     driver = Driver(open_library(LIBRARY))
-    path = loaded_library("libcuda.so")
-    data: dict[str, object] = {"library": path, "library_version": version_in_name(path)}
+    data = _library(driver)
     try:
-        data["cuda_version"] = _version(driver)
         driver.call("cuInit", 0)
-        count = driver.integer("cuDeviceGetCount")
+        return data | _devices(driver)
     except CudaFailure as failure:
         raise ReaderFailure("failed", failure.reason, code=failure.code, error=failure.error, data=data) from failure
-    return data | {"devices": [_device(driver, ordinal) for ordinal in range(count)]}
+
+
+def read_in_process() -> dict[str, object] | None:
+    """Read the same from the libcuda that this process has loaded and started already, as TensorFlow does.
+
+    Nothing is loaded or started here.
+
+    Returns:
+        As `read`; None where no libcuda is loaded, or it has not been started, or it does not answer.
+    """
+    driver = _loaded()
+    if driver is None:
+        return None
+    try:
+        return _library(driver) | _devices(driver)
+    except CudaFailure:
+        return None
 
 
 def identify_in_process(ordinals: Iterable[int]) -> dict[int, tuple[str | None, str | None]]:
     """Ask the libcuda that this process has loaded already for bus ids and UUIDs.
-
-    Nothing is loaded or initialized: whoever loaded it, TensorFlow for instance, has done that.
 
     Args:
         ordinals: CUDA ordinals, as in the names of TensorFlow's devices.
@@ -193,13 +205,26 @@ def identify_in_process(ordinals: Iterable[int]) -> dict[int, tuple[str | None, 
         Ordinal to PCI bus id in NVML's long form and UUID without prefix, each None where the driver does not give it;
         empty if no libcuda is loaded here.
     """
+    driver = _loaded()
+    return {} if driver is None else {ordinal: _identity(driver, ordinal) for ordinal in ordinals}
+
+
+def _loaded() -> Driver | None:
     if not hasattr(os, "RTLD_NOLOAD"):
-        return {}
+        return None
     try:
-        driver = Driver(ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY))
+        return Driver(ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY))
     except OSError:
-        return {}
-    return {ordinal: _identity(driver, ordinal) for ordinal in ordinals}
+        return None
+
+
+def _library(driver: Driver) -> dict[str, object]:
+    path = loaded_library("libcuda.so")
+    return {"library": path, "library_version": version_in_name(path), "cuda_version": _version(driver)}
+
+
+def _devices(driver: Driver) -> dict[str, object]:
+    return {"devices": [_device(driver, ordinal) for ordinal in range(driver.integer("cuDeviceGetCount"))]}
 
 
 def _identity(driver: Driver, ordinal: int) -> tuple[str | None, str | None]:

@@ -1,0 +1,289 @@
+"""Ask every source side by side and join the answers into one report."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from hwprobe.errors import InputError
+from hwprobe.probe import cuda as cuda_driver
+from hwprobe.probe.child import Answer, Child
+from hwprobe.probe.host import collect_host, read_kernel_module
+from hwprobe.probe.join import join
+from hwprobe.probe.libraries import request as libraries_request
+from hwprobe.probe.readings import CudaDevice, CudaReading, NvmlReading
+from hwprobe.probe.tensorflow_build import read_build
+from hwprobe.probe.tensorflow_runtime import messages, read_in_process
+from hwprobe.report import (
+    Driver,
+    Fact,
+    Host,
+    Keras,
+    Report,
+    SharedLibrary,
+    Source,
+    Sources,
+    SourceStatus,
+    TensorFlow,
+    TensorFlowDevice,
+)
+from hwprobe.serialize import from_builtins
+
+DEFAULT_TIMEOUT_SECONDS = 30.0
+NOTICE_SECONDS = 1.0
+"""After so long a source counts as slow, and whoever watches is told its name."""
+
+NVML, CUDA, RUNTIME, LIBRARIES = "NVML", "CUDA", "TensorFlow", "TensorFlow's libraries"
+READERS = {
+    NVML: "hwprobe.probe.nvml:read",
+    CUDA: "hwprobe.probe.cuda:read",
+    RUNTIME: "hwprobe.probe.tensorflow_runtime:read",
+    LIBRARIES: "hwprobe.probe.libraries:read",
+}
+
+FAST = Source(status=SourceStatus.SKIPPED, reason="TensorFlow's own answer was left out, as asked (--fast)")
+OTHER_BACKEND = Source(status=SourceStatus.SKIPPED, reason="TensorFlow is not imported where Keras runs without it")
+NOT_NEEDED = Source(status=SourceStatus.SKIPPED, reason="CUDA and TensorFlow told everything in this process")
+
+SLOW_WAKING = "without persistence mode the first client wakes every GPU, which can take 30 s or more"
+"""Azure/aks-gpu PR 105; NVIDIA/nvidia-container-toolkit#1053."""
+
+Reading = TypeVar("Reading", bound=Fact)
+
+
+class _Environment(NamedTuple):
+    """What this process reads itself, from files."""
+
+    tensorflow: TensorFlow | None
+    keras: Keras | None
+    build: Source
+    host: Host
+    host_source: Source
+
+
+class _Listed(NamedTuple):
+    """What TensorFlow said."""
+
+    devices: tuple[TensorFlowDevice, ...] | None
+    source: Source
+    initialized: bool | None = None
+    log: str = ""
+
+
+class _RuntimeReading(Fact, frozen=True, kw_only=True):
+    """What `hwprobe.probe.tensorflow_runtime.read` gives."""
+
+    devices: tuple[TensorFlowDevice, ...]
+    public: bool
+
+
+class _LibrariesReading(Fact, frozen=True, kw_only=True):
+    """What `hwprobe.probe.libraries.read` gives."""
+
+    libraries: tuple[SharedLibrary, ...]
+
+
+def collect(
+    *,
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    runtime: bool = True,
+    on_wait: Callable[[str], None] | None = None,
+) -> Report:
+    """Read everything about this machine and this Python environment. TensorFlow is not imported in this process.
+
+    Args:
+        timeout_seconds: When a source that does not answer is killed.
+        runtime: Whether to ask TensorFlow itself, which takes most of the time.
+        on_wait: Told the name of a source that takes long, at most once each.
+
+    Returns:
+        The report. A source that failed, hung or crashed says so in `Report.sources`.
+    """
+    with _Asking(timeout_seconds, on_wait) as asking:
+        for source in (RUNTIME, NVML, CUDA) if runtime else (NVML, CUDA):
+            asking.start(source)
+        environment = _try_libraries(asking, _read_environment())
+        listed = _listed(asking.answer(RUNTIME)) if runtime else _Listed(None, FAST)
+        nvml, nvml_source = _typed(asking.answer(NVML), NvmlReading)
+        cuda, cuda_source = _typed(asking.answer(CUDA), CudaReading)
+    return _report(environment, listed, nvml, _with_waking(nvml_source), cuda, cuda_source)
+
+
+def collect_in_process(*, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Report:
+    """Read what this process needs to configure its own TensorFlow, which is imported here.
+
+    Where TensorFlow lists every GPU that CUDA gives this process, both have told everything that a decision needs, and
+    no other process is started. Otherwise the reason is looked for as `collect` does.
+
+    Args:
+        timeout_seconds: When a source that does not answer is killed.
+
+    Returns:
+        The report. TensorFlow's context is left as it was.
+    """
+    environment = _read_environment()
+    listed = _list_in_process(environment.keras)
+    own = cuda_driver.read_in_process()
+    if own is not None and listed.devices is not None:
+        cuda = from_builtins(own, CudaReading, where="the CUDA driver")
+        if cuda.devices and len(cuda.devices) == len(listed.devices):
+            return _report(environment, listed, None, NOT_NEEDED, cuda, Source(status=SourceStatus.OK))
+    with _Asking(timeout_seconds, None) as asking:
+        asking.start(NVML)
+        asking.start(CUDA)
+        environment = _try_libraries(asking, environment)
+        nvml, nvml_source = _typed(asking.answer(NVML), NvmlReading)
+        cuda_again, cuda_source = _typed(asking.answer(CUDA), CudaReading)
+    return _report(environment, listed, nvml, _with_waking(nvml_source), cuda_again, cuda_source)
+
+
+class _Asking:
+    """The children of one collection, all ended with it."""
+
+    def __init__(self, timeout_seconds: float, on_wait: Callable[[str], None] | None) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._on_wait = on_wait
+        self._children: dict[str, Child] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> _Asking:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def start(self, source: str, request: dict[str, object] | None = None) -> None:
+        """Start asking a source."""
+        child = Child(READERS[source], request or {}, timeout_seconds=self._timeout_seconds)
+        self._children[source] = self._stack.enter_context(child)
+
+    def answer(self, source: str) -> Answer:
+        """Wait for a source."""
+        child = self._children[source]
+        if self._on_wait is not None and not child.wait(NOTICE_SECONDS):
+            self._on_wait(source)
+        return child.answer()
+
+
+def _list_in_process(keras: Keras | None) -> _Listed:
+    if "tensorflow" not in sys.modules and not _keras_needs_tensorflow(keras):
+        return _Listed(None, OTHER_BACKEND)
+    devices, initialized, source = read_in_process()
+    return _Listed(devices, source, initialized)
+
+
+def _keras_needs_tensorflow(keras: Keras | None) -> bool:
+    return keras is None or keras.legacy or keras.backend in (None, "tensorflow")
+
+
+def _read_environment() -> _Environment:
+    tensorflow, keras, build = read_build()
+    host, host_source = collect_host()
+    return _Environment(tensorflow, keras, build, host, host_source)
+
+
+def _try_libraries(asking: _Asking, environment: _Environment) -> _Environment:
+    """Try each shared library that a CUDA build of TensorFlow opens at start."""
+    tensorflow = environment.tensorflow
+    if tensorflow is None or not tensorflow.is_cuda_build:
+        return environment
+    from hwprobe.knowledge.tensorflow import sonames
+
+    names = sonames(tensorflow.cuda_version, tensorflow.cudnn_version, environment.host.system)
+    if not names:
+        return environment
+    asking.start(LIBRARIES, libraries_request(tensorflow.location, names, tensorflow.search_paths))
+    reading, source = _typed(asking.answer(LIBRARIES), _LibrariesReading)
+    if reading is None:
+        reason = f"its shared libraries could not be tried: {source.reason}"
+        return environment._replace(build=replace(environment.build, status=source.status, reason=reason))
+    return environment._replace(tensorflow=replace(tensorflow, libraries=reading.libraries))
+
+
+def _listed(answer: Answer) -> _Listed:
+    reading, source = _typed(answer, _RuntimeReading)
+    return _Listed(None if reading is None else reading.devices, source, log=answer.stderr)
+
+
+def _typed(answer: Answer, type_: type[Reading]) -> tuple[Reading | None, Source]:
+    """Turn the plain data of an answer into a reading; what does not have its form is a failure of the source."""
+    if answer.data is None:
+        return None, answer.source
+    try:
+        return from_builtins(answer.data, type_), answer.source
+    except InputError as error:
+        return None, replace(answer.source, status=SourceStatus.FAILED, reason=f"not understood: {error}")
+
+
+def _with_waking(source: Source) -> Source:
+    if source.status is not SourceStatus.TIMEOUT:
+        return source
+    return replace(source, reason=f"{source.reason}; {SLOW_WAKING}")
+
+
+def _report(
+    environment: _Environment,
+    listed: _Listed,
+    nvml: NvmlReading | None,
+    nvml_source: Source,
+    cuda: CudaReading | None,
+    cuda_source: Source,
+) -> Report:
+    host = environment.host
+    return Report(
+        devices=join(
+            nvml.devices if nvml else None, _cuda_devices(cuda, cuda_source), listed.devices, pci=host.pci_devices
+        ),
+        driver=_driver(nvml, nvml_source, cuda, cuda_source),
+        tensorflow=_tensorflow(environment.tensorflow, listed),
+        keras=environment.keras,
+        host=host,
+        sources=Sources(
+            nvml=nvml_source,
+            cuda=cuda_source,
+            tensorflow_build=environment.build,
+            tensorflow_runtime=listed.source,
+            host=environment.host_source,
+        ),
+    )
+
+
+def _cuda_devices(cuda: CudaReading | None, source: Source) -> tuple[CudaDevice, ...] | None:
+    if source.code == cuda_driver.NO_DEVICE:
+        # cuInit says so too where the variable hides all: a list without entries, not a list that nobody has.
+        return ()
+    return cuda.devices if cuda is not None else None
+
+
+def _driver(
+    nvml: NvmlReading | None, nvml_source: Source, cuda: CudaReading | None, cuda_source: Source
+) -> Driver | None:
+    kernel_version = read_kernel_module()
+    gone = (SourceStatus.ABSENT, SourceStatus.SKIPPED)
+    if kernel_version is None and nvml_source.status in gone and cuda_source.status in gone:
+        return None
+    nvml = nvml or NvmlReading()
+    cuda = cuda or CudaReading()
+    return Driver(
+        version=nvml.driver_version,
+        kernel_version=kernel_version,
+        # What CUDA says counts for this process: with a forward-compatibility libcuda it is newer than the driver's.
+        cuda_version=cuda.cuda_version or nvml.cuda_version,
+        nvml_library=nvml.library,
+        nvml_library_version=nvml.library_version,
+        cuda_library=cuda.library,
+        cuda_library_version=cuda.library_version,
+        nvml_binding=nvml.binding,
+        foreign_pynvml=nvml.foreign,
+        device_count=None if nvml.devices is None else len(nvml.devices),
+    )
+
+
+def _tensorflow(tensorflow: TensorFlow | None, listed: _Listed) -> TensorFlow | None:
+    if tensorflow is None:
+        return None if listed.devices is None else TensorFlow(devices=listed.devices, initialized=listed.initialized)
+    return replace(tensorflow, devices=listed.devices, initialized=listed.initialized, messages=messages(listed.log))
