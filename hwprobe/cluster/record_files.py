@@ -112,20 +112,15 @@ def read_records(paths: Iterable[str | Path]) -> Iterator[NodeRecord | Unreadabl
         paths: Folders and files.
 
     Yields:
-        Every record, and one entry for each that cannot be read.
-
-    Raises:
-        InputError: A path does not exist.
+        Every record, and one entry for each that cannot be read or is not there.
     """
     for path in paths:
         if str(path) == "-":
             yield from _read_lines(_lines(sys.stdin.buffer), "standard input")
         elif Path(path).is_dir():
             yield from _read_folder(Path(path))
-        elif Path(path).exists():
-            yield from _read_file(Path(path), named=True)
         else:
-            raise InputError(f"{path}: no such file or folder")
+            yield from _read_file(Path(path), named=True)
 
 
 def _read_folder(folder: Path) -> Iterator[NodeRecord | UnreadableRecord]:
