@@ -108,6 +108,8 @@ def tensorflow_wheel(version: str = "2.21.0", **facts: Any) -> TensorFlow:
         "compute_capabilities": WHEELS.get(version),
         "compute_capabilities_origin": "build_info",
         "libraries": (SharedLibrary(soname="libcudart.so.12", loads=True),),
+        "libdevice": "/env/nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc",
+        "ptxas": "/env/nvidia/cuda_nvcc/bin/ptxas",
     }
     return TensorFlow(**{**known, **facts})
 

@@ -1,47 +1,15 @@
-"""HWP2xx: what this TensorFlow was built for, against what is here."""
+"""HWP211 to HWP215 and HWP223: the GPUs that this TensorFlow has code for, and those that it lists."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hwprobe.findings import Action, Explanation, Rule, Severity
-from hwprobe.report import SourceStatus
+from hwprobe.knowledge.architectures import architecture_of
+from hwprobe.knowledge.versions import cuda_release
+from hwprobe.report import Gpu, Report, SourceStatus
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
 from hwprobe.usability import devices_that_compute, kernel_code
-
-TENSORFLOW_MISSING = Rule(
-    id="HWP201",
-    name="tensorflow-missing",
-    title="TensorFlow is not installed",
-    severity=Severity.ERROR,
-    action=Action.USER,
-    explanation=Explanation(
-        checks="Whether this Python environment has a TensorFlow.",
-        matters="hwprobe looks at the environment of the Python that runs it, not at the machine: a TensorFlow in "
-        "another environment does not count.",
-        fix="Activate the environment that holds TensorFlow and run `python -m hwprobe check` with its Python, or "
-        "install one: `pip install 'tensorflow[and-cuda]'` on Linux x86_64, `pip install tensorflow` elsewhere.",
-        reference="https://www.tensorflow.org/install/pip",
-    ),
-)
-
-
-def tensorflow_is_installed(case: Case) -> Verdict:
-    """HWP201."""
-    report = case.report
-    if report.tensorflow is not None:
-        return PASS
-    if report.sources.tensorflow_build.status is not SourceStatus.ABSENT:
-        return Skipped(reason=f"the installed packages could not be read: {report.sources.tensorflow_build.reason}")
-    if report.keras is not None and report.keras.backend not in (None, "tensorflow"):
-        return NotApplicable(reason=f"Keras runs on {report.keras.backend} here")
-    return (
-        Problem(
-            subject="tensorflow",
-            message=f"no TensorFlow in this Python environment ({report.host.prefix or report.host.executable})",
-            evidence={"executable": report.host.executable, "prefix": report.host.prefix},
-            fix=("pip install 'tensorflow[and-cuda]'   # Linux x86_64 with an NVIDIA GPU", "pip install tensorflow"),
-        ),
-    )
-
 
 NO_CODE_FOR_GPU = Rule(
     id="HWP211",
@@ -102,6 +70,53 @@ def _code_fix(newer: bool) -> tuple[str, ...]:
     )
 
 
+GPU_NEWER_THAN_CUDA = Rule(
+    id="HWP223",
+    name="gpu-newer-than-cuda",
+    title="The GPU is newer than the CUDA in this TensorFlow",
+    severity=Severity.ERROR,
+    action=Action.USER,
+    after=("HWP202", "HWP203", "HWP204", "HWP211"),
+    explanation=Explanation(
+        checks="Whether the CUDA release that this TensorFlow was built with knows the GPU's architecture.",
+        matters="CUDA 10 on Ampere hangs for many minutes, fails with an invalid kernel image, or silently computes "
+        "wrong "
+        "numbers.",
+        fix="Take a TensorFlow built with a newer CUDA: 2.4 (CUDA 11.0) or newer for Ampere.",
+        reference="tensorflow/tensorflow#43718, #44959, #48787; alexanderkroner/saliency#25",
+    ),
+)
+
+
+def cuda_knows_every_gpu(case: Case) -> Verdict:
+    """HWP223."""
+    tensorflow = case.report.tensorflow
+    gpus = [gpu for gpu in devices_that_compute(case.report) if gpu.compute_capability is not None]
+    if not gpus or tensorflow is None:
+        return NotApplicable(reason="no GPU will compute here")
+    built = cuda_release(tensorflow.cuda_version) if tensorflow.cuda_version is not None else None
+    if built is None:
+        return Skipped(reason="the CUDA release that this TensorFlow was built with could not be read")
+    problems = []
+    for gpu in gpus:
+        assert gpu.compute_capability is not None
+        first = architecture_of(gpu.compute_capability).first_toolkit
+        needed = cuda_release(first) if first is not None else None
+        # A build may carry PTX that still serves a newer GPU (H100 under CUDA 11.2); only a major behind is hopeless.
+        if needed is not None and built[0] < needed[0] and built[0] < 11:
+            problems.append(
+                Problem(
+                    subject=gpu.subject,
+                    message=f"{gpu.label} needs CUDA {first} or newer and TensorFlow {tensorflow.version} is built "
+                    f"with "
+                    f"CUDA {tensorflow.cuda_version}: it hangs, fails, or computes wrong numbers",
+                    evidence={"built_with": tensorflow.cuda_version, "needed": first},
+                    fix=("pip install --upgrade 'tensorflow[and-cuda]'",),
+                )
+            )
+    return tuple(problems)
+
+
 COMPILED_AT_FIRST_USE = Rule(
     id="HWP212",
     name="compiled-at-first-use",
@@ -145,13 +160,66 @@ def no_gpu_needs_compilation(case: Case) -> Verdict:
     return tuple(problems)
 
 
+MULTIPROCESSOR_FILTER = Rule(
+    id="HWP213",
+    name="multiprocessor-filter",
+    title="TensorFlow leaves a small GPU aside",
+    severity=Severity.WARNING,
+    action=Action.USER,
+    explanation=Explanation(
+        checks="Whether a visible GPU has fewer multiprocessors than TensorFlow asks for beside a larger one.",
+        matters="TensorFlow drops a GPU with fewer than 8 multiprocessors (or fewer than the best GPU has, if that is "
+        "less) and says so only in its log at INFO. With such a gap in the middle, TensorFlow 2.21 also loses a "
+        "later GPU.",
+        fix="`export TF_MIN_GPU_MULTIPROCESSOR_COUNT=N` keeps it; better hide it with CUDA_VISIBLE_DEVICES, since the "
+        "slowest GPU sets the pace.",
+        reference="tensorflow/tensorflow#32569, #32793; filters measured with TensorFlow 2.10 to 2.22",
+    ),
+)
+
+_SMALLEST_MULTIPROCESSOR_COUNT = 8
+
+
+def no_gpu_is_filtered(case: Case) -> Verdict:
+    """HWP213."""
+    report = case.report
+    tensorflow = report.tensorflow
+    if tensorflow is None or not tensorflow.is_cuda_build or not report.visible_devices:
+        return NotApplicable(reason="no CUDA build of TensorFlow, or no visible GPU")
+    counts = [gpu.multiprocessors for gpu in report.visible_devices]
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts):
+        return Skipped(reason="the number of multiprocessors could not be read")
+    wanted = report.host.environment.get("TF_MIN_GPU_MULTIPROCESSOR_COUNT", "")
+    least = int(wanted) if wanted.isdigit() else min(_SMALLEST_MULTIPROCESSOR_COUNT, max(known))
+    dropped = [gpu for gpu in report.visible_devices if (gpu.multiprocessors or 0) < least]
+    return tuple(
+        Problem(
+            subject=gpu.subject,
+            message=f"TensorFlow leaves {gpu.label} aside: {gpu.multiprocessors} multiprocessors, and it asks for "
+            f"{least} "
+            "here",
+            evidence={"multiprocessors": gpu.multiprocessors, "asked_for": least},
+            fix=(
+                f"export CUDA_VISIBLE_DEVICES={_all_but(report, dropped)}   # hides it from CUDA too",
+                f"or keep it: export TF_MIN_GPU_MULTIPROCESSOR_COUNT={gpu.multiprocessors}",
+            ),
+        )
+        for gpu in dropped
+    )
+
+
+def _all_but(report: Report, dropped: Sequence[Gpu]) -> str:
+    return ",".join(gpu.subject for gpu in report.visible_devices if gpu not in dropped)
+
+
 LISTS_FEWER = Rule(
     id="HWP214",
     name="tensorflow-lists-fewer",
     title="TensorFlow lists fewer GPUs than CUDA",
     severity=Severity.ERROR,
     action=Action.USER,
-    after=("HWP202", "HWP203", "HWP204", "HWP105", "HWP206", "HWP208", "HWP209", "HWP213"),
+    after=("HWP202", "HWP203", "HWP204", "HWP105", "HWP206", "HWP208", "HWP209", "HWP223"),
     explanation=Explanation(
         checks="Whether TensorFlow lists every GPU that the CUDA driver gives this process.",
         matters="TensorFlow drops a GPU without an exception and, at the default log level, often without a word. What "
@@ -174,7 +242,11 @@ def tensorflow_lists_every_gpu(case: Case) -> Verdict:
     if report.sources.cuda.status is not SourceStatus.OK:
         return Skipped(reason="CUDA did not say which GPUs there are")
     missing = [gpu for gpu in report.visible_devices if gpu.tensorflow_name is None]
-    listed = len(report.visible_devices) - len(missing)
+    filtered = no_gpu_is_filtered(case)
+    if isinstance(filtered, tuple):
+        small = {problem.subject for problem in filtered}
+        missing = [gpu for gpu in missing if gpu.subject not in small]
+    listed = sum(gpu.tensorflow_name is not None for gpu in report.visible_devices)
     return tuple(
         Problem(
             subject=gpu.subject,
@@ -222,9 +294,10 @@ def tensorflow_answers(case: Case) -> Verdict:
 
 
 RULES: tuple[RuleCheck, ...] = (
-    RuleCheck(TENSORFLOW_MISSING, tensorflow_is_installed),
     RuleCheck(NO_CODE_FOR_GPU, every_gpu_has_code),
+    RuleCheck(GPU_NEWER_THAN_CUDA, cuda_knows_every_gpu),
     RuleCheck(COMPILED_AT_FIRST_USE, no_gpu_needs_compilation),
+    RuleCheck(MULTIPROCESSOR_FILTER, no_gpu_is_filtered),
     RuleCheck(LISTS_FEWER, tensorflow_lists_every_gpu),
     RuleCheck(RUNTIME_FAILED, tensorflow_answers),
 )

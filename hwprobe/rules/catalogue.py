@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from hwprobe.findings import Rule
-from hwprobe.rules import build, devices, driver, memory, own, precision, start, surroundings, visibility
+from hwprobe.rules import (
+    build,
+    devices,
+    driver,
+    libraries,
+    memory,
+    own,
+    package,
+    precision,
+    start,
+    surroundings,
+    visibility,
+)
 from hwprobe.rules.own import REQUIREMENT_NOT_MET
 from hwprobe.rules.verdict import RuleCheck
 
@@ -13,6 +25,8 @@ CATALOGUE: tuple[RuleCheck, ...] = (
     *visibility.RULES,
     *surroundings.RULES,
     *start.RULES,
+    *package.RULES,
+    *libraries.RULES,
     *build.RULES,
     *precision.RULES,
     *memory.RULES,
