@@ -19,10 +19,12 @@ _COMMANDS = {
     "check": "hwprobe.cli.check:check",
     "explain": "hwprobe.cli.explain:explain",
     "gpus": "hwprobe.cli.gpus:gpus",
+    "plan": "hwprobe.cli.plan:plan",
     "policy": "hwprobe.cli.policy:policy",
     "rules": "hwprobe.cli.explain:rules",
     "run": "hwprobe.cli.run:run",
     "schema": "hwprobe.cli.schema:schema",
+    "template": "hwprobe.cli.template:template",
 }
 """Command to where it is. Loaded when it is called, so that no command pays for the others."""
 

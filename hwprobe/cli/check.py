@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,12 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="S",
     help="Limit in seconds for each source that can hang.",
 )
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write this node's record to a folder that all nodes share, for `hwprobe plan`.",
+)
 @selection_options
 @click.pass_context
 def check(
@@ -58,6 +65,7 @@ def check(
     policy: str | None,
     require: tuple[str, ...],
     timeout: float,
+    record: Path | None,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     fail_on: FailOn | None,
@@ -77,6 +85,11 @@ def check(
             wish=wish_from(select, ignore, fail_on),
             on_wait=on_wait,
         )
+    if record is not None:
+        from hwprobe.cluster.recording import record_check
+        from hwprobe.policy_reader import read_policy
+
+        record_check(result, read_policy(policy), record, os.environ)
     show(result, format_, output)
     ctx.exit(exit_status(result, format_))
 
