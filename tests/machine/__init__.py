@@ -27,7 +27,8 @@ Faults of the machine: `nvml_init=18`, `cu_init=802`, `fail={"nvmlDeviceGetCount
 `stubborn=["nvmlInit"]` (SIGTERM does not help), `crash=["cuInit"]`, `slow={"nvmlInit": 500}` (milliseconds),
 `lacks=["nvmlDeviceGetMemoryInfo_v2"]` (the symbol is not in the library), `missing=["libcudnn.so.9"]`,
 `broken=["libcudnn.so.9"]` (a file that is no library), `count_after=(1, 1)` (after one call NVML counts one GPU).
-A name without `_v2` means the function in every version; one that ends in `*`, all that begin so.
+A name without `_v2` means the function in every version; one that ends in `*`, all that begin so. The stand-ins export
+every function of nvidia-ml-py 13 and most of CUDA's; one that nobody wrote says NOT_SUPPORTED.
 
 Other choices: `driver="535.104.05"` (None: no driver at all), `cuda="12.2"`, `toolkit="11.8"` or `"12.2"` or None,
 `cudnn="9.1.0"`, `library_version` and `kernel_driver` where they differ from the driver, `mig_devices_per_process`,
@@ -39,8 +40,7 @@ Importing TensorFlow costs seconds. Many cases share one import, each in its own
     ends = python_in_forks([Case(machine(gpus=[T4]), source), Case(machine(gpus=[A100]), source, {"TF_...": "1"})])
 """
 
-from tests.machine.forks import Case, python_in_forks
-from tests.machine.gpus import (
+from tests.machine.boards import (
     A100,
     A100_40GB,
     B200,
@@ -60,11 +60,9 @@ from tests.machine.gpus import (
     T4,
     T1200,
     V100,
-    Gpu,
-    Instance,
-    gpu,
-    instance,
 )
+from tests.machine.forks import Case, python_in_forks
+from tests.machine.gpus import Gpu, Instance, gpu, instance
 from tests.machine.machine import Call, Machine
 from tests.machine.root import cpuinfo, driver_version, meminfo
 from tests.machine.workshop import NoCompilerError, Workshop, find_compiler

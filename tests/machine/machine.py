@@ -18,8 +18,8 @@ from tests.machine.workshop import TOOLKITS, Workshop
 HOOK = Path(__file__).parent / "hook"
 NOT_INHERITED = (
     *("CUDA", "HWPROBE", "KERAS", "LD_", "NVIDIA", "NVML", "PYTHONPATH", "TF_", "XLA_"),
-    *("CONDA", "HIP_", "JPY_", "ROCR_"),
-    *("FLUX_", "KUBERNETES", "LSB_", "OMPI_", "PBS_", "PMI_", "SGE_", "SLURM"),
+    *("CONDA", "GPU_", "HIP_", "HSA_", "JPY_", "ROCR_", "container"),
+    *("FLUX_", "JOB_", "KUBERNETES", "LSB_", "MPI", "OMPI_", "PBS_", "PMI", "SGE_", "SLURM"),
 )
 """Beginnings of variables that a process on the machine must not inherit from the machine that runs the tests."""
 

@@ -86,12 +86,14 @@ def functions(soname: str) -> frozenset[str]:
 
 
 def _stubs(soname: str) -> str:
-    answer = NOT_SUPPORTED.get(soname, 0)
-    lines = ['#include "machine.h"']
+    """C source of every function that is only listed. A call about one NVML device minds that device's own faults."""
+    lines = ['#include "nvml.h"' if "nvidia-ml" in soname else '#include "machine.h"']
     for name in sorted(functions(soname) - _written(soname)):
-        lines.append(
-            f"EXPORT int {name}(void) {{ int refused = enter(__func__); return refused ? refused : {answer}; }}"
-        )
+        if name.startswith("nvmlDevice") and "GetHandleBy" not in name:
+            lines.append(f"API {name}(void *handle) {{ DEVICE(handle); return NOT_SUPPORTED; }}")
+        else:
+            answer = NOT_SUPPORTED[soname]
+            lines.append(f"EXPORT int {name}(void) {{ int code = enter(__func__); return code ? code : {answer}; }}")
     return "\n".join(lines) + "\n"
 
 
