@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hwprobe.configuration import DTYPE_POLICIES, Applied, Decision, DtypePolicy, LossScaling, Step
 from hwprobe.decide import Request
@@ -15,6 +16,9 @@ from hwprobe.findings import Finding, Severity
 from hwprobe.policy import Policy
 from hwprobe.preflight import Check, assess, raise_unmet
 from hwprobe.report import Report
+
+if TYPE_CHECKING:
+    from hwprobe.cluster.plan import Plan
 
 _lock = threading.RLock()
 _applied: Applied | None = None
@@ -38,6 +42,7 @@ def auto_configure(
     memory_growth: bool | None = None,
     require: str | Sequence[str] | None = None,
     allow_fallback: bool = False,
+    plan: str | Path | Plan | None = None,
     strict: bool = False,
     quiet: bool = False,
 ) -> Applied:
@@ -54,6 +59,8 @@ def auto_configure(
         memory_growth: Take GPU memory as it is needed (True) or nearly all at once (False); None asks the policy.
         require: Requirements such as `"gpus>=1"`; where one does not hold, nothing is set and RequirementError raised.
         allow_fallback: Take another dtype policy where `dtype_policy` cannot be met, and say so.
+        plan: The plan of a job of many nodes, or its file (`hwprobe plan`); None takes what `HWPROBE_PLAN` names. A
+            process that trains together with others and has no plan agrees with them, or raises AgreementError.
         strict: Raise ApplyError where a setting cannot be applied, after all others were.
         quiet: Do not print the line that says what was chosen. Warnings are printed all the same.
 
@@ -63,12 +70,13 @@ def auto_configure(
     Raises:
         UnsupportedError: `dtype_policy` cannot be met and no fallback was allowed.
         RequirementError: A requirement does not hold.
+        AgreementError: The plan is refused, or the workers of this job could not agree; nothing is set.
         ApplyError: With `strict`, a setting could not be applied.
         InputError: An argument or a policy file cannot be used.
     """
     request = _request(dtype_policy, loss_scaling, memory_growth, allow_fallback)
     with _lock:
-        applied = _configure(policy, request, [require] if isinstance(require, str) else list(require or ()))
+        applied = _configure(policy, request, [require] if isinstance(require, str) else list(require or ()), plan)
         _remember(applied)
     _say(applied, quiet)
     if strict and not applied.complete:
@@ -96,7 +104,10 @@ def _request(
     )
 
 
-def _configure(policy: str | Path | Policy | None, request: Request, require: Sequence[str]) -> Applied:
+def _configure(
+    policy: str | Path | Policy | None, request: Request, require: Sequence[str], plan: str | Path | Plan | None
+) -> Applied:
+    from hwprobe.cluster.joining import decision_of_job
     from hwprobe.decide import decide
     from hwprobe.policy_reader import read_policy
     from hwprobe.requirements import parse_requirements
@@ -107,6 +118,7 @@ def _configure(policy: str | Path | Policy | None, request: Request, require: Se
     decision = decide(report, site, request)
     check = assess(report, site, requirements=requirements, request=request)
     raise_unmet(check)
+    decision = decision_of_job(decision, report=report, policy=site, request=request, environment=os.environ, plan=plan)
     return _apply(decision, check)
 
 

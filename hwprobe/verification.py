@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from hwprobe.auto import last_applied
@@ -38,18 +39,31 @@ def verify(target: Any = None) -> Verification:
     """Read back what `auto_configure` set, in this process and this thread.
 
     Args:
-        target: None to verify the process.
+        target: None to verify the process; a `tf.distribute.Strategy` to compare policy, loss scaling and versions
+            over all its replicas as well, which every worker has to do right after it has made the strategy.
 
     Returns:
         The verification; it is true where everything is in force.
 
     Raises:
         HwprobeError: `auto_configure` was not called in this process.
+        AgreementError: The replicas of the strategy differ; the text names which, and in what.
     """
     from hwprobe.readback import read_back
+
+    if _is_strategy(target):
+        from hwprobe.cluster.verify_strategy import verify_strategy
+
+        # Before anything can raise here alone: the other workers wait in this reduction.
+        verify_strategy(target)
 
     applied = last_applied()
     if applied is None:
         raise HwprobeError("nothing to verify: hwprobe.auto_configure() was not called in this process")
     steps = read_back(applied.decision)
     return Verification(in_force=all(step.status != "lost" for step in steps), steps=steps)
+
+
+def _is_strategy(target: Any) -> bool:
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and isinstance(target, tensorflow.distribute.Strategy)

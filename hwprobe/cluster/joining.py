@@ -10,7 +10,7 @@ import msgspec
 from hwprobe.cluster.agreement import DEFAULT_TIMEOUT_SECONDS, agree
 from hwprobe.cluster.job import current_host, current_job
 from hwprobe.cluster.plan import Plan, check_plan, decision_from_plan, load_plan
-from hwprobe.cluster.record import node_record
+from hwprobe.cluster.record import NodeRecord, node_record
 from hwprobe.cluster.workers import find_workers
 from hwprobe.configuration import Decision
 from hwprobe.decide import Request
@@ -19,6 +19,8 @@ from hwprobe.policy import Policy
 from hwprobe.report import Report
 
 PLAN_VARIABLE = "HWPROBE_PLAN"
+
+_agreed: tuple[NodeRecord, Plan] | None = None
 
 
 def decision_of_job(
@@ -55,7 +57,7 @@ def decision_of_job(
         where = "the plan" if isinstance(place, Plan) else f"the plan {place}"
     elif find_workers(environment) is not None:
         record = node_record(report, own, policy, environment=environment, request=request)
-        taken = agree(record, environment, timeout_seconds=timeout_seconds)
+        taken = _agree_once(record, environment, timeout_seconds)
         where = "what the workers found together"
     else:
         return own
@@ -68,6 +70,14 @@ def decision_of_job(
     )
     _refuse_contradiction(checked, request, where)
     return _with_own_memory(decision_from_plan(checked, own), request)
+
+
+def _agree_once(record: NodeRecord, environment: Mapping[str, str], timeout_seconds: float) -> Plan:
+    """Agree, unless this process did so already with the same record: the others do not meet a second time."""
+    global _agreed
+    if _agreed is None or _agreed[0] != record:
+        _agreed = record, agree(record, environment, timeout_seconds=timeout_seconds)
+    return _agreed[1]
 
 
 def _refuse_contradiction(plan: Plan, request: Request, where: str) -> None:
