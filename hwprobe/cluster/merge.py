@@ -94,6 +94,7 @@ def merge(
             job=gathering.job,
             nodes=fold(gathering.hosts),
             node_count=len(gathering.hosts),
+            record_count=sum(len(names) for _, names in kinds),
             expected=expectation.count if expectation is not None else None,
             prefer=choice.prefer if choice is not None else (),
             limited_by=fold(choice.limiting) if choice is not None else "",

@@ -62,6 +62,7 @@ class Plan(Fact, frozen=True, kw_only=True):
         job: Job and start that the plan is for.
         nodes: The nodes that sent a record, folded.
         node_count: How many they are.
+        record_count: Records that the plan was made of: more than nodes where several tasks of a node took part.
         expected: How many were expected; None where nobody said.
         prefer: The preference that counted, best first.
         limited_by: Nodes that ruled a preferred policy out, folded; "" where the first preference was taken.
@@ -86,6 +87,7 @@ class Plan(Fact, frozen=True, kw_only=True):
     job: Job = Job()
     nodes: str = ""
     node_count: int = 0
+    record_count: int = 0
     expected: int | None = None
     prefer: tuple[DtypePolicy, ...] = ()
     limited_by: str = ""
@@ -98,6 +100,13 @@ class Plan(Fact, frozen=True, kw_only=True):
     notes: tuple[NodeNote, ...] = ()
     hosts: tuple[str, ...] = ()
     digest: str = ""
+
+    @property
+    def extent(self) -> str:
+        """Whom the plan is for, in words: `4 nodes, n[1-4]`."""
+        if self.record_count > self.node_count:
+            return f"{self.record_count} workers on {self.nodes}"
+        return f"{self.node_count} {'node' if self.node_count == 1 else 'nodes'}, {self.nodes}"
 
     def __post_init__(self) -> None:
         settings = (self.dtype_policy, self.loss_scaling, self.tf32, self.memory)
@@ -202,7 +211,7 @@ def decision_from_plan(plan: Plan, own: Decision) -> Decision:
     """
     if plan.dtype_policy is None or plan.loss_scaling is None or plan.tf32 is None or plan.memory is None:
         raise AgreementError(f"the plan sets nothing: {'; '.join(plan.problems)}")
-    reason = f"{plan.dtype_policy}: agreed for {plan.node_count} nodes ({plan.nodes}) of {plan.job}"
+    reason = f"{plan.dtype_policy}: agreed for {plan.extent}" + (f" of {plan.job}" if plan.job.id is not None else "")
     limit = (f"limited by {plan.limited_by}",) if plan.limited_by else ()
     return msgspec.structs.replace(
         own,

@@ -28,8 +28,7 @@ def _answer(plan: Plan) -> str:
             f"not agreed: {plan.job} must not start" if plan.job.id is not None else "not agreed: do not start the job"
         )
     tf32 = "TF32 allowed" if plan.tf32 else "TF32 off"
-    nodes = "1 node" if plan.node_count == 1 else f"{plan.node_count} nodes"
-    return f"{plan.dtype_policy} with {plan.loss_scaling}, {tf32}, on {nodes}: {plan.nodes}"
+    return f"{plan.dtype_policy} with {plan.loss_scaling}, {tf32}, for {plan.extent}"
 
 
 def _difference(difference: Difference) -> str:
