@@ -92,8 +92,8 @@ def float32_islands(model: ModelFacts, _: ProbeFacts) -> Answer:
 
 
 def _opted_out(layer: LayerFacts) -> bool:
-    # An Embedding never casts its ids: it says autocast=False and still computes in its policy's dtype.
-    return not layer.autocast and layer.class_name != "Embedding"
+    # Keras' own layers without autocast (Embedding, the normalisations) still give what their policy says.
+    return layer.custom and not layer.autocast
 
 
 def sizes_not_multiple_of_8(model: ModelFacts, _: ProbeFacts) -> Answer:

@@ -100,8 +100,8 @@ def leaves_16_bits(_: ModelFacts, probe: ProbeFacts) -> Answer:
         or [
             problem(
                 layer.name,
-                f"{layer.name} ({layer.class_name}) computes in {layer.compute_dtype} and gives {layer.output.dtype}: a "
-                "constant in it is float32.",
+                f"{layer.name} ({layer.class_name}) computes in {layer.compute_dtype} and gives "
+                f"{layer.output.dtype}: a constant in it is float32.",
                 "make the constant with dtype=self.compute_dtype",
                 evidence={"compute_dtype": layer.compute_dtype, "output_dtype": layer.output.dtype},
             )

@@ -100,7 +100,7 @@ INTEGERS_CHANGED = Rule(
     title="Whole numbers (ids, positions) come out as other numbers in 16 bits",
     severity=Severity.ERROR,
     action=Action.USER,
-    after=("HWP638", "HWP661"),
+    after=("HWP638", "HWP660", "HWP661"),
     explanation=explain(
         ON_ONE_BATCH + "Layers whose float32 output is whole numbers throughout, one beyond 2048 (bfloat16: 256).",
         "float16 holds integers exactly only up to 2048: of 4096 positions 3073 are distinct. What is looked up with "

@@ -411,7 +411,9 @@ HAZARDS = [
         lambda keras: _dense_of_ones(keras, 1024, 1.0),
     ),
     Hazard("40000 + 40000", "HWP660", lambda keras: _add(keras, 40000.0), lambda keras: _add(keras, 4.0)),
-    Hazard("log(1 + exp(12))", "HWP660", lambda keras: _exponential(keras, 12.0), lambda keras: _exponential(keras, 3.0)),
+    Hazard(
+        "log(1 + exp(12))", "HWP660", lambda keras: _exponential(keras, 12.0), lambda keras: _exponential(keras, 3.0)
+    ),
     Hazard(
         "exp(12) as a bare operation of the graph",
         "HWP660",
