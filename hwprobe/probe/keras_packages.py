@@ -5,7 +5,6 @@ Keras is never imported here.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -90,6 +89,8 @@ def _backend(variables: Mapping[str, str]) -> tuple[str, Literal["environment", 
 
 
 def _configured_backend(variables: Mapping[str, str]) -> str | None:
+    import json
+
     try:
         with (_keras_home(variables) / "keras.json").open("rb") as file:
             content = json.loads(file.read(MAX_CONFIG_BYTES))

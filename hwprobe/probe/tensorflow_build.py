@@ -12,9 +12,9 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from hwprobe.probe.distributions import Installed, installed, utf8
-from hwprobe.probe.elf import ElfError
-from hwprobe.probe.fatbin import read_compute_capabilities
 from hwprobe.probe.keras_packages import read_keras
 from hwprobe.probe.libraries import xla_files
 from hwprobe.report import Distribution, Keras, Source, SourceStatus, TensorFlow
@@ -118,8 +118,6 @@ def parse_build_info(text: str) -> dict[str, Any]:
 
 
 def _with_build_info(tensorflow: TensorFlow, location: Path) -> tuple[TensorFlow, str | None]:
-    from msgspec.structs import replace
-
     try:
         facts = _build_info(location)
     except _BuildInfoError as error:
@@ -139,6 +137,13 @@ def _with_build_info(tensorflow: TensorFlow, location: Path) -> tuple[TensorFlow
     if isinstance(listed, list):
         capabilities = tuple(str(entry) for entry in listed)
         return replace(tensorflow, compute_capabilities=capabilities, compute_capabilities_origin="build_info"), None
+    return _with_fat_binaries(tensorflow, location)
+
+
+def _with_fat_binaries(tensorflow: TensorFlow, location: Path) -> tuple[TensorFlow, str | None]:
+    from hwprobe.probe.elf import ElfError
+    from hwprobe.probe.fatbin import read_compute_capabilities
+
     try:
         capabilities = read_compute_capabilities(str(location))
     except ElfError as error:
