@@ -85,11 +85,8 @@ def read_build(paths: Sequence[str] | None = None) -> tuple[TensorFlow | None, K
     )
     if location is None:
         names = ", ".join(f"{fact.name} {fact.version}" for _, fact in owners)
-        return (
-            tensorflow,
-            keras,
-            _source(started, SourceStatus.ABSENT, f"{names}: installed, without TensorFlow's code"),
-        )
+        reason = f"{names}: installed, without TensorFlow's code"
+        return tensorflow, keras, _source(started, SourceStatus.ABSENT, reason)
     tensorflow, failure = _with_build_info(tensorflow, location)
     return tensorflow, keras, _source(started, SourceStatus.FAILED if failure else SourceStatus.OK, failure)
 
@@ -134,7 +131,7 @@ def _with_build_info(tensorflow: TensorFlow, location: Path) -> tuple[TensorFlow
     libdevice, ptxas = xla_files(str(location), os.environ)
     tensorflow = replace(tensorflow, libdevice=libdevice, ptxas=ptxas)
     listed = facts.get("cuda_compute_capabilities")
-    if isinstance(listed, list):
+    if isinstance(listed, list) and listed:
         capabilities = tuple(str(entry) for entry in listed)
         return replace(tensorflow, compute_capabilities=capabilities, compute_capabilities_origin="build_info"), None
     return _with_fat_binaries(tensorflow, location)
@@ -148,6 +145,8 @@ def _with_fat_binaries(tensorflow: TensorFlow, location: Path) -> tuple[TensorFl
         capabilities = read_compute_capabilities(str(location))
     except ElfError as error:
         return tensorflow, f"build_info.py names no compute capabilities, and the libraries cannot be read: {error}"
+    if not capabilities:
+        return tensorflow, "build_info.py names no compute capabilities, and the libraries hold no GPU code"
     return replace(tensorflow, compute_capabilities=capabilities, compute_capabilities_origin="fatbin"), None
 
 

@@ -118,6 +118,14 @@ def test_a_build_whose_architectures_cannot_be_read_keeps_its_other_facts(site: 
     assert "libtensorflow_cc.so.2" in source.reason
 
 
+def test_a_cuda_build_in_which_no_gpu_code_is_found_is_unknown_and_not_empty(site: Site) -> None:
+    site.tensorflow(text=build_info(is_cuda_build=True, cuda_compute_capabilities=[]))
+    (site.folder / "tensorflow/libtensorflow_cc.so.2").write_bytes(elf({".text": b"x"}))
+    tensorflow, _, source = read_build([str(site.folder)])
+    assert tensorflow is not None
+    assert (tensorflow.compute_capabilities, source.status) == (None, SourceStatus.FAILED)
+
+
 def test_a_cpu_build_is_not_searched_for_gpu_code(site: Site) -> None:
     site.tensorflow("tensorflow-cpu", text=CPU_BUILD)
     (site.folder / "tensorflow/libtensorflow_cc.so.2").write_bytes(elf({".nv_fatbin": code_for("sm_80")}))
