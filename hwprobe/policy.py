@@ -93,7 +93,7 @@ class DeviceOverride(Fact, frozen=True, kw_only=True):
 
     Attributes:
         name: Pattern on the device's name, as a shell would match it: `*A100*`. Upper and lower case are the same.
-        allow: Dtype policies that are usable on these boards whatever the tables say.
+        allow: Dtype policies that are usable on these boards whatever the tables say, where float32 is.
         deny: Dtype policies that must not be used on them.
         reason: Why; it is shown beside the decision.
     """

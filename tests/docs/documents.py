@@ -54,7 +54,7 @@ class Block:
             if not commands:
                 raise ValueError(f"the console block in line {self.line} begins with no command")
             last = commands.pop()
-            if line.startswith("> ") and not last.output:
+            if line[:2] in (">", "> ") and not last.output:
                 commands.append(Command(f"{last.text}\n{line[2:]}"))
             else:
                 commands.append(Command(last.text, f"{last.output}{line}\n"))

@@ -38,8 +38,8 @@ def test_a_document_that_says_something_else_is_an_error(text):
 
 
 def test_commands_are_told_from_what_they_print():
-    block = next(blocks("```console\n$ echo a \\\n> b\na b\n$ true\n```"))
-    assert block.commands == [Command("echo a \\\nb", "a b\n"), Command("true")]
+    block = next(blocks("```console\n$ cat <<E\n> a\n>\n> E\na\n\n> b\n$ true\n```"))
+    assert block.commands == [Command("cat <<E\na\n\nE", "a\n\n> b\n"), Command("true")]
 
 
 def test_output_before_any_command_is_an_error():
