@@ -37,6 +37,9 @@ DEFAULT_TIMEOUT_SECONDS = 30.0
 NOTICE_SECONDS = 1.0
 """After so long a source counts as slow, and whoever watches is told its name."""
 
+QUICK_SECONDS = 0.2
+"""How long the answer of CUDA is waited for before more work is begun that only matters if it is there."""
+
 NVML, CUDA, RUNTIME, LIBRARIES = "NVML", "CUDA", "TensorFlow", "TensorFlow's libraries"
 READERS = {
     NVML: "hwprobe.probe.nvml:read",
@@ -74,6 +77,15 @@ class _Listed(NamedTuple):
     log: str = ""
 
 
+class _Drivers(NamedTuple):
+    """What NVML and the CUDA driver said."""
+
+    nvml: NvmlReading | None
+    nvml_source: Source
+    cuda: CudaReading | None
+    cuda_source: Source
+
+
 class _RuntimeReading(Fact, frozen=True, kw_only=True):
     """What `hwprobe.probe.tensorflow_runtime.read` gives."""
 
@@ -106,11 +118,9 @@ def collect(
     with _Asking(timeout_seconds, on_wait) as asking:
         for source in (RUNTIME, NVML, CUDA) if runtime else (NVML, CUDA):
             asking.start(source)
-        environment = _try_libraries(asking, _read_environment())
+        environment, drivers = _ask_drivers(asking, _read_environment())
         listed = _listed(asking.answer(RUNTIME)) if runtime else _Listed(None, FAST)
-        nvml, nvml_source = _typed(asking.answer(NVML), NvmlReading)
-        cuda, cuda_source = _typed(asking.answer(CUDA), CudaReading)
-    return _report(environment, listed, nvml, _with_waking(nvml_source), cuda, cuda_source)
+    return _report(environment, listed, drivers)
 
 
 def collect_in_process(*, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Report:
@@ -131,14 +141,12 @@ def collect_in_process(*, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> R
     if own is not None and listed.devices is not None:
         cuda = from_builtins(own, CudaReading, where="the CUDA driver")
         if cuda.devices and len(cuda.devices) == len(listed.devices):
-            return _report(environment, listed, None, NOT_NEEDED, cuda, Source(status=SourceStatus.OK))
+            return _report(environment, listed, _Drivers(None, NOT_NEEDED, cuda, Source(status=SourceStatus.OK)))
     with _Asking(timeout_seconds, None) as asking:
         asking.start(NVML)
         asking.start(CUDA)
-        environment = _try_libraries(asking, environment)
-        nvml, nvml_source = _typed(asking.answer(NVML), NvmlReading)
-        cuda_again, cuda_source = _typed(asking.answer(CUDA), CudaReading)
-    return _report(environment, listed, nvml, _with_waking(nvml_source), cuda_again, cuda_source)
+        environment, drivers = _ask_drivers(asking, environment)
+    return _report(environment, listed, drivers)
 
 
 class _Asking:
@@ -160,6 +168,11 @@ class _Asking:
         """Start asking a source."""
         child = Child(READERS[source], request or {}, timeout_seconds=self._timeout_seconds)
         self._children[source] = self._stack.enter_context(child)
+
+    def is_absent(self, source: str) -> bool:
+        """Whether a source has said, quickly, that it is not there."""
+        child = self._children[source]
+        return child.wait(QUICK_SECONDS) and child.answer().status is SourceStatus.ABSENT
 
     def answer(self, source: str) -> Answer:
         """Wait for a source."""
@@ -186,22 +199,41 @@ def _read_environment() -> _Environment:
     return _Environment(tensorflow, keras, build, host, host_source)
 
 
-def _try_libraries(asking: _Asking, environment: _Environment) -> _Environment:
-    """Try each shared library that a CUDA build of TensorFlow opens at start."""
+def _ask_drivers(asking: _Asking, environment: _Environment) -> tuple[_Environment, _Drivers]:
+    """Wait for NVML and CUDA, which are being asked, and meanwhile try the libraries that TensorFlow opens."""
+    tensorflow = environment.tensorflow
+    names = _sonames(environment)
+    # Without libcuda TensorFlow does not open them, and the time of another process is saved.
+    needed = bool(names) and not asking.is_absent(CUDA)
+    if tensorflow is not None and needed:
+        asking.start(LIBRARIES, libraries_request(tensorflow.location, names, tensorflow.search_paths))
+    nvml, nvml_source = _typed(asking.answer(NVML), NvmlReading)
+    cuda, cuda_source = _typed(asking.answer(CUDA), CudaReading)
+    if tensorflow is not None:
+        environment = environment._replace(
+            tensorflow=replace(tensorflow, libraries=tuple(SharedLibrary(soname=name) for name in names))
+        )
+    if needed:
+        environment = _with_libraries(environment, asking.answer(LIBRARIES))
+    return environment, _Drivers(nvml, _with_waking(nvml_source), cuda, cuda_source)
+
+
+def _sonames(environment: _Environment) -> tuple[str, ...]:
     tensorflow = environment.tensorflow
     if tensorflow is None or not tensorflow.is_cuda_build:
-        return environment
+        return ()
     from hwprobe.knowledge.tensorflow import sonames
 
-    names = sonames(tensorflow.cuda_version, tensorflow.cudnn_version, environment.host.system)
-    if not names:
-        return environment
-    asking.start(LIBRARIES, libraries_request(tensorflow.location, names, tensorflow.search_paths))
-    reading, source = _typed(asking.answer(LIBRARIES), _LibrariesReading)
+    return sonames(tensorflow.cuda_version, tensorflow.cudnn_version, environment.host.system)
+
+
+def _with_libraries(environment: _Environment, answer: Answer) -> _Environment:
+    reading, source = _typed(answer, _LibrariesReading)
     if reading is None:
         reason = f"its shared libraries could not be tried: {source.reason}"
         return environment._replace(build=replace(environment.build, status=source.status, reason=reason))
-    return environment._replace(tensorflow=replace(tensorflow, libraries=reading.libraries))
+    assert environment.tensorflow is not None
+    return environment._replace(tensorflow=replace(environment.tensorflow, libraries=reading.libraries))
 
 
 def _listed(answer: Answer) -> _Listed:
@@ -225,26 +257,18 @@ def _with_waking(source: Source) -> Source:
     return replace(source, reason=f"{source.reason}; {SLOW_WAKING}")
 
 
-def _report(
-    environment: _Environment,
-    listed: _Listed,
-    nvml: NvmlReading | None,
-    nvml_source: Source,
-    cuda: CudaReading | None,
-    cuda_source: Source,
-) -> Report:
+def _report(environment: _Environment, listed: _Listed, drivers: _Drivers) -> Report:
     host = environment.host
+    nvml = drivers.nvml.devices if drivers.nvml is not None else None
     return Report(
-        devices=join(
-            nvml.devices if nvml else None, _cuda_devices(cuda, cuda_source), listed.devices, pci=host.pci_devices
-        ),
-        driver=_driver(nvml, nvml_source, cuda, cuda_source),
+        devices=join(nvml, _cuda_devices(drivers), listed.devices, pci=host.pci_devices),
+        driver=_driver(drivers),
         tensorflow=_tensorflow(environment.tensorflow, listed),
         keras=environment.keras,
         host=host,
         sources=Sources(
-            nvml=nvml_source,
-            cuda=cuda_source,
+            nvml=drivers.nvml_source,
+            cuda=drivers.cuda_source,
             tensorflow_build=environment.build,
             tensorflow_runtime=listed.source,
             host=environment.host_source,
@@ -252,22 +276,20 @@ def _report(
     )
 
 
-def _cuda_devices(cuda: CudaReading | None, source: Source) -> tuple[CudaDevice, ...] | None:
-    if source.code == cuda_driver.NO_DEVICE:
+def _cuda_devices(drivers: _Drivers) -> tuple[CudaDevice, ...] | None:
+    if drivers.cuda_source.code == cuda_driver.NO_DEVICE:
         # cuInit says so too where the variable hides all: a list without entries, not a list that nobody has.
         return ()
-    return cuda.devices if cuda is not None else None
+    return drivers.cuda.devices if drivers.cuda is not None else None
 
 
-def _driver(
-    nvml: NvmlReading | None, nvml_source: Source, cuda: CudaReading | None, cuda_source: Source
-) -> Driver | None:
+def _driver(drivers: _Drivers) -> Driver | None:
     kernel_version = read_kernel_module()
     gone = (SourceStatus.ABSENT, SourceStatus.SKIPPED)
-    if kernel_version is None and nvml_source.status in gone and cuda_source.status in gone:
+    if kernel_version is None and drivers.nvml_source.status in gone and drivers.cuda_source.status in gone:
         return None
-    nvml = nvml or NvmlReading()
-    cuda = cuda or CudaReading()
+    nvml = drivers.nvml or NvmlReading()
+    cuda = drivers.cuda or CudaReading()
     return Driver(
         version=nvml.driver_version,
         kernel_version=kernel_version,

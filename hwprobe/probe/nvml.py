@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Literal
 
-LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
+LIBRARY = "libnvidia-ml.so.1"
 
 MAX_MIG_DEVICES = 7
 """Indices that are tried where NVML does not say how many there are: as many as any board of today holds."""
@@ -64,6 +64,9 @@ def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001 - all
     Raises:
         ReaderFailure: There is no library or no usable binding, or NVML does not start or does not count.
     """
+    if os.name == "posix":
+        # Most machines without it have no GPU, and the binding takes longer to import than all else here.
+        open_library(LIBRARY)
     binding = _import_binding()
     path = getattr(binding, "__file__", None) or ""
     data: dict[str, object] = {
@@ -73,10 +76,7 @@ def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001 - all
     if not hasattr(binding, "NVMLError"):
         raise ReaderFailure("failed", f"the module {path} is not a binding to NVML", data=data)
     nvml = Nvml(binding)
-    try:
-        nvml.call("nvmlInit")
-    except NvmlFailure as failure:
-        raise _init_failure(failure, data) from failure
+    _start(nvml, data)
     try:
         return data | _library() | _system(nvml) | {"devices": [_device(nvml, i) for i in range(_count(nvml, data))]}
     finally:
@@ -183,17 +183,15 @@ class _LightCtypesUtil:
             del sys.modules[self.NAME]
 
 
-def _init_failure(failure: NvmlFailure, data: dict[str, object]) -> ReaderFailure:
-    data = data | _library()
-    status: Literal["absent", "failed"] = "failed"
-    reason = failure.reason
-    if failure.code == codes.LIBRARY_NOT_FOUND:
-        try:
-            # The binding says "not found" of a library that is there and does not load, too.
-            open_library(LIBRARY)
-        except ReaderFailure as refusal:
-            status, reason = refusal.status, refusal.reason
-    return ReaderFailure(status, reason, code=failure.code, error=failure.error, data=data)
+def _start(nvml: Nvml, data: dict[str, object]) -> None:
+    try:
+        nvml.call("nvmlInit")
+    except NvmlFailure as failure:
+        # On Linux the library was opened before, so this is its own word about another one that it needs.
+        absent = failure.code == codes.LIBRARY_NOT_FOUND and os.name != "posix"
+        status: Literal["absent", "failed"] = "absent" if absent else "failed"
+        data = data | _library()
+        raise ReaderFailure(status, failure.reason, code=failure.code, error=failure.error, data=data) from failure
 
 
 def _library() -> dict[str, object]:
