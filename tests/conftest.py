@@ -30,18 +30,21 @@ def _host_libraries() -> str:
     return subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
 
 
-@pytest.fixture(scope="session")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    """The compiled stand-in libraries, one build for all workers. In CI a missing compiler is a failure."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
+def open_workshop(folder: Path) -> Workshop:
+    """A workshop in this folder. Without a compiler that is a failure in CI and elsewhere a skip with its reason."""
     try:
         return Workshop(folder / "stand-ins", find_compiler())
     except NoCompilerError as error:
         if os.environ.get("CI") == "true":
             pytest.fail(str(error))
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """The compiled stand-in libraries, one build for all workers."""
+    folder = tmp_path_factory.getbasetemp()
+    return open_workshop(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder)
 
 
 @pytest.fixture

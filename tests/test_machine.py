@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.conftest import open_workshop
 from tests.machine import (
     A100,
     GB10,
@@ -22,6 +24,7 @@ from tests.machine import (
     P100,
     T4,
     Case,
+    Workshop,
     gpu,
     python_in_forks,
 )
@@ -92,17 +95,18 @@ class TestTensorFlow:
         growing = Case(machine(gpus=[T4, P100]), GROW)
         taking = Case(machine(gpus=[T4]), TAKE)
         crowded = Case(machine(gpus=[T4.using("5 GiB")]), TAKE)
-        mixed = Case(machine(gpus=[A100.but(memory_total=15 << 30)]), TAKE)
+        ampere = Case(machine(gpus=[A100.but(memory_total=15 << 30)]), TAKE)
         prohibited = Case(machine(gpus=[T4.but(compute_mode="prohibited")]), TAKE)
         forced = Case(machine(gpus=[T4]), TAKE, {"TF_FORCE_GPU_ALLOW_GROWTH": "true"})
-        ends = python_in_forks([growing, taking, crowded, mixed, prohibited, forced])
+        ends = python_in_forks([growing, taking, crowded, ampere, prohibited, forced])
         assert json.loads(ends[0].stdout) == [False, ["/device:GPU:0", "/device:GPU:1"], [1.0, 2.0]], ends[0].stderr
         assert growing.machine.allocations[0] == 2 * MIB
         # Free memory less TensorFlow's own reserve: 1050 MiB for capability 7, 1536 MiB for 8.
         assert taking.machine.allocations[0] == (15360 - 1050) * MIB
         assert crowded.machine.allocations[0] == (10240 - 1050) * MIB
-        assert mixed.machine.allocations[0] == (15360 - 1536) * MIB
-        assert ends[4].returncode != 0
+        assert ampere.machine.allocations[0] == (15360 - 1536) * MIB
+        assert ends[4].returncode == 1
+        assert "unknown error" in ends[4].stderr
         assert prohibited.machine.allocations == []
         assert forced.machine.allocations[0] == 2 * MIB
 
@@ -190,6 +194,29 @@ class TestTrouble:
     def test_a_description_that_means_nothing_is_refused(self, machine: MachineFactory, facts: dict[str, Any]) -> None:
         with pytest.raises(AssertionError):
             machine(**facts)
+
+
+class TestWorkshop:
+    def test_without_a_compiler_ci_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.delenv("CC", raising=False)
+        monkeypatch.setenv("CI", "true")
+        with pytest.raises(pytest.fail.Exception, match="no C compiler"):
+            open_workshop(tmp_path)
+
+    def test_without_a_compiler_anybody_else_skips(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.delenv("CC", raising=False)
+        monkeypatch.delenv("CI", raising=False)
+        with pytest.raises(pytest.skip.Exception, match="no C compiler"):
+            open_workshop(tmp_path)
+
+    def test_a_library_is_built_once(self, workshop: Workshop) -> None:
+        first = workshop.library("libcuda.so.1")
+        built = first.stat().st_mtime_ns
+        assert workshop.library("libcuda.so.1") == first
+        assert first.stat().st_mtime_ns == built
+        assert workshop.library("libcuda.so.1", frozenset({"cuDeviceGetUuid_v2"})) != first
 
 
 class TestSurroundings:

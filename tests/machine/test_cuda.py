@@ -130,3 +130,9 @@ def test_errors_have_names(machine: MachineFactory) -> None:
         said += [cuda.cuGetErrorName(4242, ctypes.byref(name)), name.value]
     """
     assert ask_cuda(machine(gpus=[T4]), ask) == [0, "CUDA_ERROR_SYSTEM_NOT_READY", 1, None]
+
+
+def test_a_function_that_the_driver_lacks_is_not_in_its_library(machine: MachineFactory) -> None:
+    ask = "[hasattr(cuda, name) for name in ('cuDeviceGetUuid', 'cuDeviceGetUuid_v2')]"
+    assert ask_cuda(machine(gpus=[T4], lacks=["cuDeviceGetUuid_v2"]), ask) == [True, False]
+    assert ask_cuda(machine(gpus=[T4]), ask) == [True, True]

@@ -152,14 +152,14 @@ class Workshop:
         return digest.hexdigest()[:16]
 
     def _build(self, soname: str, lacks: frozenset[str], target: Path) -> None:
-        stubs = target.with_suffix(".stubs.c")
+        stubs = target.with_name(f"{target.name}.stubs.c")
         stubs.write_text(_stubs(soname) if _sources(soname) else "")
-        unfinished = target.with_suffix(".unfinished")
+        unfinished = target.with_name(f"{target.name}.unfinished")
         command = [self.compiler, "-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{SOURCES}"]
         command += [f"-Wl,-soname,{soname}", "-o", str(unfinished), str(stubs)]
         command += [str(SOURCES / name) for name in _sources(soname)]
         if lacks:
-            script = target.with_suffix(".map")
+            script = target.with_name(f"{target.name}.map")
             script.write_text("{ global: *; local: " + " ".join(f"{name};" for name in sorted(lacks)) + " };\n")
             command.append(f"-Wl,--version-script={script}")
         done = subprocess.run([*command, "-ldl", "-lpthread"], capture_output=True, text=True, check=False)
