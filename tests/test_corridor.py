@@ -104,7 +104,7 @@ def test_check_gives_each_machine_what_fits_it(row: Row, machine: Callable[..., 
     ), answer["findings"]
     found = [finding["id"] for finding in answer["findings"]]
     assert [id_ for id_ in row.ids if id_ not in found] == []
-    assert sum(finding["primary"] for finding in answer["findings"]) == (1 if row.exit_status else 0)
+    assert sum(finding["primary"] for finding in answer["findings"]) in ((1,) if row.exit_status else (0, 1))
     assert row.says in json.dumps(answer)
     assert answer["verdict"] == ("not_ready" if row.exit_status else "ready")
 
