@@ -27,10 +27,11 @@ FLOORS = (
     ("choosing", {"decide"}),
     ("choosing for a machine that is not here", {"outlook"}),
     ("the corridor from probe to decision", {"preflight"}),
+    ("showing", {"render"}),
+    ("auditing a model", {"model"}),
     ("writing into TensorFlow and Keras", {"apply", "scaling"}),
     ("reading it back", {"readback"}),
-    ("showing", {"render"}),
-    ("agreeing, auditing, measuring", {"bench", "cluster", "model"}),
+    ("agreeing, comparing, measuring", {"bench", "cluster", "model.compare"}),
     ("the public functions", {"auto", "launch"}),
     ("reading a decision back", {"verification"}),
     ("the public names", {"__init__"}),
@@ -52,7 +53,13 @@ def modules():
 
 
 def unit_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+    return unit_at(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def unit_at(parts: tuple[str, ...]) -> str:
+    """The unit of a module below `hwprobe`: the first part of its name, or the longer beginning that has a floor."""
+    longer = ".".join(parts[:2])
+    return longer if longer in HEIGHT else parts[0] if parts else "__init__"
 
 
 def imported(path: Path) -> set[str]:
@@ -61,16 +68,14 @@ def imported(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module == "hwprobe":
-            names |= {f"hwprobe.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            names.add(str(node.module))
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
 
 
 def own_units(path: Path) -> set[str]:
-    names = (name.split(".") for name in imported(path))
-    return {parts[1] if len(parts) > 1 else "__init__" for parts in names if parts[0] == "hwprobe"}
+    names = (tuple(name.split(".")) for name in imported(path))
+    return {unit_at(parts[1:]) for parts in names if parts[0] == "hwprobe"}
 
 
 def family(unit: str) -> str:
