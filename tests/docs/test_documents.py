@@ -11,7 +11,11 @@ import tests.machine
 from tests.docs.documents import blocks, matches
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if path.exists()]
+DOCUMENTS = [
+    path
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if path.exists()
+]
 SHELL_LANGUAGES = {"bash", "sh", "shell", "shell-session"}
 TIMEOUT_SECONDS = 600
 
