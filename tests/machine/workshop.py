@@ -80,7 +80,10 @@ def _written(soname: str) -> frozenset[str]:
 
 @functools.cache
 def functions(soname: str) -> frozenset[str]:
-    """Every function that the stand-in for `soname` exports."""
+    """Every function that the stand-in for `soname` exports: the written ones and those of a list of names.
+
+    The lists hold what nvidia-ml-py 13.615.71 and TensorFlow 2.21 look for.
+    """
     listed = SOURCES / f"{soname.split('.')[0]}.txt"
     return _written(soname) | frozenset(listed.read_text().split() if listed.exists() else ())
 

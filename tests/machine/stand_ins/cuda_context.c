@@ -127,15 +127,22 @@ API cuMemAlloc_v2(char **address, size_t size) {
 }
 
 API cuMemFree_v2(char *address) { CALL(); return locked_release(address); }
+API cuMemFreeHost(char *address) { CALL(); return locked_release(address); }
+
 API cuMemHostAlloc(char **address, size_t size, unsigned flags) {
     CALL();
     NEEDS(address && size);
     (void)flags;
     return locked_reserve(address, size, NULL);
 }
-API cuMemFreeHost(char *address) { CALL(); return locked_release(address); }
-API cuMemHostRegister_v2(void *address, size_t size, unsigned flags) { CALL(); (void)address, (void)size, (void)flags; return SUCCESS; }
+
 API cuMemHostUnregister(void *address) { CALL(); (void)address; return SUCCESS; }
+
+API cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
+    CALL();
+    (void)address, (void)size, (void)flags;
+    return SUCCESS;
+}
 
 #define COPY(function) \
     API function(void *to, const void *from, size_t size) { CALL(); memcpy(to, from, size); return SUCCESS; }
@@ -179,11 +186,21 @@ static int handle(void **out) {
 }
 
 API cuStreamCreate(void **stream, unsigned flags) { CALL(); (void)flags; return handle(stream); }
-API cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) { CALL(); (void)flags, (void)priority; return handle(stream); }
 API cuStreamDestroy_v2(void *stream) { CALL(); free(stream); return SUCCESS; }
 API cuStreamQuery(void *stream) { CALL(); (void)stream; return SUCCESS; }
 API cuStreamSynchronize(void *stream) { CALL(); (void)stream; return SUCCESS; }
-API cuStreamWaitEvent(void *stream, void *event, unsigned flags) { CALL(); (void)stream, (void)event, (void)flags; return SUCCESS; }
+
+API cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
+    CALL();
+    (void)flags, (void)priority;
+    return handle(stream);
+}
+
+API cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
+    CALL();
+    (void)stream, (void)event, (void)flags;
+    return SUCCESS;
+}
 
 API cuStreamIsCapturing(void *stream, int *capturing) {
     CALL();

@@ -79,8 +79,15 @@ EXPORT const char *nvmlErrorString(int code) {
     return "Unknown Error";
 }
 
-API nvmlSystemGetDriverVersion(char *version, unsigned size) { CALL(); return nvml_text(version, size, machine.driver); }
-API nvmlSystemGetNVMLVersion(char *version, unsigned size) { CALL(); return nvml_text(version, size, machine.nvml_version); }
+API nvmlSystemGetDriverVersion(char *version, unsigned size) {
+    CALL();
+    return nvml_text(version, size, machine.driver);
+}
+
+API nvmlSystemGetNVMLVersion(char *version, unsigned size) {
+    CALL();
+    return nvml_text(version, size, machine.nvml_version);
+}
 
 API nvmlSystemGetCudaDriverVersion(int *version) {
     CALL();
