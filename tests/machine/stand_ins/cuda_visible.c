@@ -85,7 +85,7 @@ static struct device *by_mig_uuid(const char *entry) {
     return matches == 1 ? &found : NULL;
 }
 
-/* The first entry fixes the kind of all; the first that names no device ends the list; a device named twice empties it. */
+/* The first entry fixes the kind of all, the first that names no device ends the list, and one named twice empties it. */
 static void choose_listed(const char *variable) {
     struct device *(*find)(const char *) = by_number;
     char *list = strdup(variable), *rest = list, *entry;

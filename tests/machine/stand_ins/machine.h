@@ -25,7 +25,8 @@ struct gpu {
     long long pci_domain, pci_bus, pci_device, pci_device_id, pci_subsystem_id;
     long long capability_major, capability_minor, multiprocessors, clock_mhz, speed;
     long long memory_total, memory_used, memory_reserved, memory_readable, integrated;
-    long long architecture, brand, minor_number, persistence, compute_mode, virtualization, driver_model, pcie_generation, pcie_width;
+    long long architecture, brand, minor_number, persistence, compute_mode, virtualization, driver_model;
+    long long pcie_generation, pcie_width;
     long long ecc, ecc_pending, ecc_corrected, ecc_uncorrected;
     long long retired_pending, remapped_correctable, remapped_uncorrectable, remapped_pending, remapped_failed;
     long long fabric_state, fabric_status, fabric_health;

@@ -1,4 +1,4 @@
-/* What the two halves of the stand-in for libnvidia-ml.so.1 share: nvml.c finds devices, nvml_device.c describes them. */
+/* What the two halves of the stand-in for libnvidia-ml.so.1 share: nvml.c finds devices, nvml_device.c tells of them. */
 #ifndef HWPROBE_TEST_NVML_H
 #define HWPROBE_TEST_NVML_H
 
