@@ -28,6 +28,9 @@ __all__ = ["Answer", "Child", "ReaderFailure", "ask"]
 ANSWER_LIMIT_BYTES = 16 * 2**20
 STDERR_KEPT_BYTES = 8 * 2**10
 LAST_WORDS_CHARACTERS = 400
+LIMIT_SECONDS = 7 * 24 * 3600.0
+"""The longest time limit; an infinite one is as long."""
+
 REAP_SECONDS = 1.0
 """How long a killed child is waited for. One that sleeps inside the kernel does not die and is left behind."""
 
@@ -88,6 +91,9 @@ def ask(
 
     Returns:
         The answer. Nothing that the child does raises here.
+
+    Raises:
+        InputError: The limit is not a positive number.
     """
     with Child(reader, request, timeout_seconds=timeout_seconds, environment=environment) as child:
         return child.answer()
@@ -103,6 +109,9 @@ class Child:
         request: Plain data that the function gets as its one argument.
         timeout_seconds: When the child is killed, counted from now.
         environment: The child's whole environment; None for a copy of this process's.
+
+    Raises:
+        InputError: The limit is not a positive number.
     """
 
     def __init__(
@@ -113,12 +122,14 @@ class Child:
         timeout_seconds: float,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        if not timeout_seconds > 0:
+            raise InputError(f"a time limit is a positive number of seconds, not {timeout_seconds}")
         self._started = time.monotonic()
-        self._limit_seconds = timeout_seconds
+        self._limit_seconds = min(timeout_seconds, LIMIT_SECONDS)
         self._process: _Process | None = None
         self._answer: Answer | None = None
         try:
-            self._process = _Process(_program(reader, request, timeout_seconds), environment)
+            self._process = _Process(_program(reader, request, self._limit_seconds), environment)
         except (OSError, ValueError, RuntimeError) as error:
             # ValueError: a NUL in a variable or argument. RuntimeError: no thread can be started.
             reason = f"could not start a child process: {error}"
@@ -316,7 +327,8 @@ def _program(reader: str, request: Mapping[str, object], limit_seconds: float) -
     package = str(Path(__file__).resolve().parent.parent)
     return (
         "import sys\n"
-        f"sys.path[:] = {sys.path!a}\n"
+        # Python ignores entries that are no text, and so must the child.
+        f"sys.path[:] = {[entry for entry in sys.path if isinstance(entry, str)]!a}\n"
         f"sys.prefix, sys.exec_prefix = {sys.prefix!a}, {sys.exec_prefix!a}\n"
         "hwprobe = type(sys)('hwprobe')\n"
         f"hwprobe.__path__ = [{package!a}]\n"

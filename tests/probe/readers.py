@@ -50,6 +50,14 @@ def not_plain(request: Request) -> Request:
     return {"value": float(str(request["number"]))} if "number" in request else {"value": object()}
 
 
+def nonsense(request: Request) -> Request:
+    return {"devices": "many"}
+
+
+def abort(request: Request) -> Request:
+    os.abort()
+
+
 def leave(request: Request) -> Request:
     os.write(2, b"could not map memory\n")
     os._exit(int(str(request["status"])))

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hwprobe.errors import InputError
 from hwprobe.probe import child
 from hwprobe.probe.bootstrap import json_line
 from hwprobe.probe.child import Answer, Child, ask
@@ -87,6 +88,21 @@ def test_the_child_finds_modules_where_this_process_does_and_runs_in_its_folder(
     assert answer.data["path"] == sys.path
     assert answer.data["prefix"] == sys.prefix
     assert answer.data["folder"] == str(Path.cwd())
+
+
+def test_what_is_no_text_on_the_module_path_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [Path("/no/such/folder"), *sys.path])
+    assert answer_of("echo", number=1).data == {"number": 1}
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan")])
+def test_a_limit_is_a_positive_number(limit: float) -> None:
+    with pytest.raises(InputError, match="a time limit is a positive number of seconds"):
+        answer_of("echo", limit)
+
+
+def test_no_limit_is_a_very_long_one() -> None:
+    assert answer_of("echo", float("inf"), number=1).data == {"number": 1}
 
 
 def test_the_environment_can_be_replaced() -> None:
