@@ -70,7 +70,7 @@ class Chief:
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + self._timeout_seconds
         self._joined = asyncio.Event()
-        self._received = asyncio.Event()
+        self._members: set[asyncio.Task[None]] = set()
         self._answer: asyncio.Future[Answer] = loop.create_future()
         self._talks: set[asyncio.Task[None]] = set()
         server = await _listen(self._workers.addresses[self._workers.task], self._on_connection)
@@ -102,8 +102,8 @@ class Chief:
             await self._joined.wait()
 
     async def _deliver(self, plan: Plan) -> None:
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._received.wait(), PEER_SECONDS)
+        if self._members:
+            await asyncio.wait(self._members, timeout=PEER_SECONDS)
         silent = [task for task in self._workers.addresses if task not in self._receipts | {self._workers.task}]
         if silent and plan.agreed:
             raise AgreementError(
@@ -155,12 +155,16 @@ class Chief:
         except HwprobeError as error:
             await self._refuse(str(error), writer)
             return
+        talk = asyncio.current_task()
+        assert talk is not None
+        self._members.add(talk)
         gone = asyncio.ensure_future(reader.read(1))
         first: list[asyncio.Future[Any]] = [self._answer, gone]
         try:
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if not self._answer.done():
                 del self._records[joining.task]
+                self._members.discard(talk)
                 return
             await self._give(self._answer.result(), joining.task, nonces, gone, reader, writer)
         finally:
@@ -207,8 +211,6 @@ class Chief:
             envelope = from_line(start + await _line(reader), Envelope)
             unseal(envelope, Receipt, role="worker", nonces=nonces, secret=self._secret)
             self._receipts.add(task)
-            if len(self._receipts) == self._workers.count - 1:
-                self._received.set()
         # The worker closes first, so that no half-closed connection stays on the port that TensorFlow needs next.
         await asyncio.wait_for(reader.read(1), PEER_SECONDS)
 

@@ -60,7 +60,7 @@ class Gathering:
         self._job_is_given = job is not None and job.id is not None
         self._job = msgspec.structs.replace(job, step=None) if job is not None and self._job_is_given else None
         self._kinds: dict[bytes, tuple[NodeRecord, list[str]]] = {}
-        self._kind_of: dict[str, bytes] = {}
+        self._group_of: dict[str, list[str]] = {}
         self.hosts: set[str] = set()
         self.conflicting: list[str] = []
         self.unreadable: dict[str, str] = {}
@@ -103,10 +103,10 @@ class Gathering:
         if job.step_number < self._job.step_number:
             return self._leave_aside(f"{job}, step {job.step}")
         if job.step_number > self._job.step_number:
-            if self._kind_of:
-                self.left_aside[f"{self._job}, step {self._job.step}"] = len(self._kind_of)
+            if self._group_of:
+                self.left_aside[f"{self._job}, step {self._job.step}"] = len(self._group_of)
             self._job = job
-            self._kinds, self._kind_of, self.hosts, self.conflicting = {}, {}, set(), []
+            self._kinds, self._group_of, self.hosts, self.conflicting = {}, {}, set(), []
         return True
 
     def _leave_aside(self, whose: str) -> bool:
@@ -117,10 +117,13 @@ class Gathering:
     def _group(self, record: NodeRecord) -> None:
         kind = msgspec.structs.replace(record, host="-", task=None, job=_NO_JOB)
         key = msgspec.json.encode(kind)
-        before = self._kind_of.setdefault(record.name, key)
-        if before is not key:
-            if before != key and record.name not in self.conflicting:
+        entry, group = self._kinds.get(key), self._group_of.get(record.name)
+        if group is not None:
+            if (entry is None or entry[1] is not group) and record.name not in self.conflicting:
                 self.conflicting.append(record.name)
             return
+        if entry is None:
+            entry = self._kinds[key] = (kind, [])
+        entry[1].append(record.name)
+        self._group_of[record.name] = entry[1]
         self.hosts.add(record.host)
-        self._kinds.setdefault(key, (kind, []))[1].append(record.name)

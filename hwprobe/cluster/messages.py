@@ -27,7 +27,7 @@ MAX_ANSWER_BYTES = 32 * 2**20
 MAX_SECRET_BYTES = 4096
 
 T = TypeVar("T")
-Nonce = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
+Nonce = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")]
 
 
 class Hello(Fact, frozen=True, kw_only=True):

@@ -29,8 +29,9 @@ MAX_NOTES = 20
 MAX_TEXT = 500
 """Longest sentence of a record, in characters: a driver's error text has no bound of its own."""
 
-HostName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,253}$")]
-TaskName = Annotated[str, msgspec.Meta(pattern=r"^[a-z]{1,20}-[0-9]{1,9}$")]
+# Python's $ matches before a last line break too.
+HostName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,253}$(?!\n)")]
+TaskName = Annotated[str, msgspec.Meta(pattern=r"^[a-z]{1,20}-[0-9]{1,9}$(?!\n)")]
 
 Verdict = Literal["ready", "not_ready", "unknown"]
 

@@ -127,7 +127,11 @@ def _address(key: str, value: Any) -> Address:
 
 
 def _from_mpi(environment: Mapping[str, str]) -> Workers | None:
-    for size, rank in (("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "PMI_RANK")):
+    variables = [("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")]
+    if not environment.get("SLURM_STEP_ID"):
+        # srun sets these for programs without MPI too, and an MPI that was not built for its PMI ends the process.
+        variables.append(("PMI_SIZE", "PMI_RANK"))
+    for size, rank in variables:
         count = _count(environment, size)
         if count > 1:
             return Workers(
