@@ -7,6 +7,7 @@ from hwprobe.rules import (
     build,
     devices,
     driver,
+    health,
     libraries,
     memory,
     own,
@@ -22,6 +23,7 @@ from hwprobe.rules.verdict import RuleCheck
 CATALOGUE: tuple[RuleCheck, ...] = (
     *driver.RULES,
     *devices.RULES,
+    *health.RULES,
     *visibility.RULES,
     *surroundings.RULES,
     *start.RULES,

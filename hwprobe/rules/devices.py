@@ -1,9 +1,11 @@
-"""HWP12x: single GPUs that do not do what they should."""
+"""HWP120 to HWP122: GPUs that are lost, cannot be read, or are not there."""
 
 from __future__ import annotations
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
-from hwprobe.rules.verdict import Case, NotApplicable, Problem, RuleCheck, Verdict
+from hwprobe.report import SourceStatus
+from hwprobe.rules.presence import in_container, nvidia_pci_devices
+from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
 
 _LOST_CODES = (15, 16)
 """NVML_ERROR_GPU_IS_LOST and NVML_ERROR_RESET_REQUIRED."""
@@ -75,7 +77,62 @@ def every_gpu_is_readable(case: Case) -> Verdict:
     )
 
 
+FEWER_THAN_PCI = Rule(
+    id="HWP122",
+    name="fewer-gpus-than-pci",
+    title="The driver shows fewer GPUs than the PCI bus",
+    severity=Severity.ERROR,
+    action=Action.DRAIN,
+    after=("HWP101", "HWP102", "HWP107", "HWP108", "HWP120", "HWP121"),
+    explanation=Explanation(
+        checks="Outside of containers and of jobs that are given part of a node: whether NVML counts every NVIDIA "
+        "GPU of "
+        "the PCI bus.",
+        matters="A GPU that dropped out is simply absent from NVML; every GPU that is shown is healthy, and a check "
+        "that "
+        "does not count passes.",
+        fix="`lspci -d 10de:` against `nvidia-smi -L`; `dmesg | grep -i nvrm` says why the driver left it out. "
+        "`--require gpus==N` catches the same from the other side.",
+        reference="NVIDIA/NVSentinel#155, #684",
+    ),
+)
+
+
+def driver_shows_every_gpu(case: Case) -> Verdict:
+    """HWP122."""
+    report = case.report
+    if report.sources.nvml.status is not SourceStatus.OK:
+        return Skipped(reason="NVML did not answer")
+    if in_container(report) or report.host.scheduler is not None or report.host.wsl:
+        return NotApplicable(reason="a container or job may be given part of the node's GPUs")
+    on_bus = [device for device in nvidia_pci_devices(report) if device.driver in (None, "nvidia")]
+    if not on_bus:
+        return NotApplicable(reason="no NVIDIA GPU on the PCI bus, or the bus cannot be read")
+    known = {_short_bus_id(gpu.pci_bus_id) for gpu in report.devices if gpu.pci_bus_id is not None}
+    missing = [device for device in on_bus if _short_bus_id(device.bus_id) not in known]
+    counted = sum(gpu.nvml_index is not None for gpu in report.devices)
+    if counted >= len(on_bus):
+        return PASS
+    return tuple(
+        Problem(
+            subject=device.bus_id,
+            message=f"the PCI bus has {len(on_bus)} NVIDIA GPUs and NVML counts {counted}: the one at {device.bus_id} "
+            f"(device {device.device_id}) is missing",
+            evidence={"pci": len(on_bus), "nvml": counted, "pci_bus_id": device.bus_id},
+            fix=("lspci -d 10de:", "dmesg | grep -i nvrm", "take the node out of service and restart it"),
+        )
+        for device in missing
+    )
+
+
+def _short_bus_id(bus_id: str) -> str:
+    # NVML writes the domain with eight digits, the kernel with four.
+    domain, _, rest = bus_id.lower().partition(":")
+    return f"{int(domain, 16):x}:{rest}" if rest.count(":") == 1 else bus_id.lower()
+
+
 RULES: tuple[RuleCheck, ...] = (
     RuleCheck(GPU_LOST, no_gpu_is_lost),
     RuleCheck(GPU_UNREADABLE, every_gpu_is_readable),
+    RuleCheck(FEWER_THAN_PCI, driver_shows_every_gpu),
 )
