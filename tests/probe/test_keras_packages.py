@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,9 +101,15 @@ def test_only_three_spellings_ask_for_the_legacy_keras(tmp_path: Path, value: st
     assert keras.legacy is legacy
 
 
-def test_the_policy_of_the_loaded_keras_is_read_without_fixing_it() -> None:
-    import keras
+def keras_3() -> Any:
+    keras = pytest.importorskip("keras")
+    if not hasattr(keras, "ops"):
+        pytest.skip("Keras 2 is installed")
+    return keras
 
+
+def test_the_policy_of_the_loaded_keras_is_read_without_fixing_it() -> None:
+    keras = keras_3()
     assert loaded_dtype_policy(legacy=False) == "float32"
     floatx = keras.config.floatx()
     try:
@@ -116,9 +124,7 @@ def test_the_policy_of_the_loaded_keras_is_read_without_fixing_it() -> None:
 
 
 def test_the_policy_of_the_legacy_keras_is_the_one_that_counts_for_it() -> None:
-    import keras
-    import tf_keras
-
+    keras, tf_keras = keras_3(), pytest.importorskip("tf_keras")
     try:
         keras.config.set_dtype_policy("mixed_bfloat16")
         tf_keras.mixed_precision.set_global_policy("mixed_float16")
@@ -130,16 +136,12 @@ def test_the_policy_of_the_legacy_keras_is_the_one_that_counts_for_it() -> None:
 
 
 def test_no_loaded_keras_has_no_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     for name in ("keras", "tf_keras"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     assert loaded_dtype_policy(legacy=False) is None
 
 
 def test_a_keras_that_is_being_imported_has_no_policy_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "keras", type(sys)("keras"))
     monkeypatch.delitem(sys.modules, "tf_keras", raising=False)
     assert loaded_dtype_policy(legacy=False) is None

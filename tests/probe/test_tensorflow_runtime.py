@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -11,16 +12,41 @@ from pathlib import Path
 import pytest
 
 from hwprobe.capability import ComputeCapability
+from hwprobe.knowledge.tensorflow import newest_release
+from hwprobe.knowledge.versions import cuda_release
 from hwprobe.probe.child import Answer, ask
+from hwprobe.probe.tensorflow_build import read_build
 from hwprobe.probe.tensorflow_runtime import messages
 from hwprobe.report import SourceStatus, TensorFlowDevice
 from hwprobe.serialize import from_builtins
-from tests.machine import A100, GT_1030, T4, Case, Machine, python_in_forks
+from tests.machine import A100, GT_1030, T4, Case, Gpu, Machine, python_in_forks
+from tests.machine.workshop import TOOLKITS
 from tests.probe.site_packages import Site
 
 GENEROUS = 300.0
 READER = "hwprobe.probe.tensorflow_runtime:read"
 MakeMachine = Callable[..., Machine]
+
+
+@functools.cache
+def toolkit() -> str:
+    """The stand-in libraries that the installed TensorFlow opens."""
+    tensorflow, _, _ = read_build()
+    if tensorflow is None or not tensorflow.is_cuda_build:
+        pytest.skip("no TensorFlow with CUDA is installed")
+    release = cuda_release(tensorflow.cuda_version or newest_release().cuda)
+    assert release is not None
+    return "12.5" if release >= (12, 5) else "12.2" if release >= (12, 0) else "11.8"
+
+
+@pytest.fixture
+def gpus(machine: MakeMachine) -> MakeMachine:
+    """Makes machines with these GPUs and the libraries that the installed TensorFlow opens."""
+
+    def make(*listed: Gpu, **facts: object) -> Machine:
+        return machine(gpus=listed, toolkit=toolkit(), **facts)
+
+    return make
 
 
 def answer_on(machine: Machine, **variables: str) -> Answer:
@@ -33,8 +59,8 @@ def devices_of(answer: Answer) -> tuple[TensorFlowDevice, ...]:
     return from_builtins(answer.data["devices"], tuple[TensorFlowDevice, ...])
 
 
-def test_every_fact_of_every_gpu_without_the_whole_import(machine: MakeMachine) -> None:
-    m = machine(gpus=[T4, A100])
+def test_every_fact_of_every_gpu_without_the_whole_import(gpus: MakeMachine) -> None:
+    m = gpus(T4, A100)
     answer = answer_on(m)
     assert answer.data is not None
     assert answer.data["public"] is False
@@ -54,17 +80,17 @@ def test_every_fact_of_every_gpu_without_the_whole_import(machine: MakeMachine) 
     )
 
 
-def test_it_takes_nothing_on_any_gpu(machine: MakeMachine) -> None:
-    m = machine(gpus=[T4])
+def test_it_takes_nothing_on_any_gpu(gpus: MakeMachine) -> None:
+    m = gpus(T4)
     devices_of(answer_on(m))
     assert m.allocations == []
     assert m.calls("cuDevicePrimaryCtxRetain", "cuCtxCreate") == []
 
 
 def test_a_gpu_that_tensorflow_leaves_out_is_in_its_log_and_keeps_the_ordinals_of_the_others(
-    machine: MakeMachine,
+    gpus: MakeMachine,
 ) -> None:
-    m = machine(gpus=[A100, GT_1030, T4])
+    m = gpus(A100, GT_1030, T4)
     answer = answer_on(m, CUDA_DEVICE_ORDER="PCI_BUS_ID")
     found = devices_of(answer)
     assert [device.name for device in found] == ["GPU:0", "GPU:2"]
@@ -73,14 +99,14 @@ def test_a_gpu_that_tensorflow_leaves_out_is_in_its_log_and_keeps_the_ordinals_o
     assert "core count" in left_out
 
 
-def test_a_library_that_is_missing_leaves_an_empty_list_and_tensorflows_own_words(machine: MakeMachine) -> None:
-    answer = answer_on(machine(gpus=[T4], missing=["libcudnn.so.9"]), TF_CPP_MIN_LOG_LEVEL="3")
+def test_a_library_that_is_missing_leaves_an_empty_list_and_tensorflows_own_words(gpus: MakeMachine) -> None:
+    answer = answer_on(gpus(T4, missing=[TOOLKITS[toolkit()].libraries[-1]]), TF_CPP_MIN_LOG_LEVEL="3")
     assert devices_of(answer) == ()
     assert any(text.startswith("Cannot dlopen some GPU libraries") for text in messages(answer.stderr))
 
 
-def test_both_doors_say_the_same(machine: MakeMachine) -> None:
-    m = machine(gpus=[T4, A100])
+def test_both_doors_say_the_same(gpus: MakeMachine) -> None:
+    m = gpus(T4, A100)
     source = (
         "import json\n"
         "from hwprobe.probe.tensorflow_runtime import read_in_process\n"
@@ -95,8 +121,8 @@ def test_both_doors_say_the_same(machine: MakeMachine) -> None:
     assert (initialized, status) == (False, "ok")
 
 
-def test_a_context_that_is_up_is_told_and_one_that_is_not_stays_down(machine: MakeMachine) -> None:
-    m = machine(gpus=[T4])
+def test_a_context_that_is_up_is_told_and_one_that_is_not_stays_down(gpus: MakeMachine) -> None:
+    m = gpus(T4)
     source = (
         "from hwprobe.probe.tensorflow_runtime import read_in_process\n"
         "import tensorflow as tf\n"
