@@ -12,8 +12,9 @@ import pytest
 from hwprobe.knowledge.tensorflow import sonames
 from hwprobe.probe import libraries
 from hwprobe.probe.child import ask
-from hwprobe.probe.elf import open_elf
+from hwprobe.probe.elf import open_elf, read_search_path
 from hwprobe.probe.libraries import caller_image, xla_files
+from hwprobe.probe.tensorflow_build import read_build
 from hwprobe.report import SharedLibrary, SourceStatus
 from hwprobe.serialize import from_builtins
 from tests.machine import Machine
@@ -108,6 +109,16 @@ def test_what_the_library_needs_in_turn_is_what_the_loader_names(tmp_path: Path)
     assert found.loads is False
     assert found.error is not None
     assert found.error.startswith("libnvJitLink.so.77: cannot open shared object file")
+
+
+def test_the_wheel_of_2_21_0_does_not_search_the_wheel_of_cusolver() -> None:
+    tensorflow, _, _ = read_build()
+    if tensorflow is None or tensorflow.version != "2.21.0" or not tensorflow.is_cuda_build or not tensorflow.location:
+        pytest.skip("TensorFlow 2.21.0 with CUDA is not installed")
+    searched = read_search_path(f"{tensorflow.location}/{FRAMEWORK}").folders
+    wheels = {folder.rpartition("/nvidia/")[2] for folder in searched if "/nvidia/" in folder}
+    assert {"cublas/lib", "cudnn/lib", "cufft/lib", "cusparse/lib", "cuda_runtime/lib"} <= wheels
+    assert "cusolver/lib" not in wheels
 
 
 def test_each_library_is_tried_whatever_became_of_the_one_before(tmp_path: Path) -> None:
