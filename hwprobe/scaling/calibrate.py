@@ -20,7 +20,7 @@ from hwprobe.scaling.bounds import (
 from hwprobe.scaling.calibration import Calibration, GradientRange, ScaleEffect, ShadowRun, Verdict
 from hwprobe.scaling.gradients import BINS, LOWEST, Batches, StepGradients, Trainer, fresh_optimizer
 from hwprobe.scaling.keras_family import KerasFamily, expect_family, family_of, loaded_families
-from hwprobe.scaling.twins import Precision, copy_model, global_policy, low_precision_layers
+from hwprobe.scaling.twins import Precision, all_layers, copy_model, global_policy, is_low_precision
 
 SHADOW_STEPS = 50
 LOWER_BY_BITS = 4
@@ -78,7 +78,7 @@ def calibrate_loss_scale(
     trainer = Trainer(float32, family, loss, fresh_optimizer(optimizer, family))
     seen = [_finite_step(trainer.step(batch), number, bar) for number, batch in enumerate(batches.take(steps), start=1)]
     later = _later_drift(trainer, float32, later_weights, batches, seen)
-    evidence = _Evidence(seen)
+    evidence = _Evidence(seen, frozenset(layer.name for layer in all_layers(float16) if not is_low_precision(layer)))
 
     def try_scale(bits: int) -> ShadowRun:
         float16.set_weights(initial)
@@ -109,11 +109,13 @@ class _Bar:
 class _Evidence:
     """What the float32 steps showed, put together."""
 
-    def __init__(self, steps: list[StepGradients]) -> None:
+    def __init__(self, steps: list[StepGradients], kept_float32: frozenset[str]) -> None:
         self.steps = steps
         self.names = steps[0].names
         self.rows = [[sum(step.histograms[row][each] for step in steps) for each in range(BINS)] for row in self._rows]
-        self.histogram = [sum(column) for column in zip(*self.rows, strict=True)]
+        # A layer that stays in float32 loses nothing at a small scale.
+        self.low_rows = [row for row in self._rows if _layer(self.names[row]) not in kept_float32]
+        self.histogram = [sum(self.rows[row][each] for row in self.low_rows) for each in range(BINS)]
         self.largest_by_step = [max(step.largest) for step in steps]
         self.largest = max(self.largest_by_step)
         if self.largest == 0.0:
@@ -148,7 +150,7 @@ class _Evidence:
         """Name what sets the highest scale, and what would lose most at a scale below the lowest."""
         above = max(self._rows, key=lambda row: max(step.largest[row] for step in self.steps))
         edge = self.lowest_bits - 1
-        below = max(self._rows, key=lambda row: lost_share(self.rows[row], edge) * sum(self.rows[row]))
+        below = max(self.low_rows, key=lambda row: lost_share(self.rows[row], edge) * sum(self.rows[row]))
         return self.names[above], self.names[below]
 
     def effect(self, bits: int) -> ScaleEffect:
@@ -237,7 +239,7 @@ def _build(builder: Callable[[], Any], precision: Precision, x: Any) -> Any:
         built = builder()
         family = expect_family(built, "a model from the function")
         _expect_tensorflow(family)
-        if bool(low_precision_layers(built)) == (precision == "mixed_float16"):
+        if any(map(is_low_precision, all_layers(built))) == (precision == "mixed_float16"):
             if not built.built or not built.weights:
                 built(x)
             return built
@@ -276,6 +278,12 @@ def _shadow_run(taken: list[StepGradients], float32: list[StepGradients], scale:
         zero_share=sum(step.zero_share for step in taken) / len(taken),
         float32_zero_share=sum(step.zero_share for step in same) / len(same),
     )
+
+
+def _layer(row: str) -> str:
+    """Give the layer's name in `output of LAYER` or in `weight MODEL/LAYER/VARIABLE`."""
+    parts = row.rpartition(" ")[2].split("/")
+    return parts[-2] if len(parts) > 1 else parts[-1]
 
 
 def _mean_log2(values: list[float]) -> float:

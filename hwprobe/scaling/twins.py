@@ -67,9 +67,9 @@ def all_layers(model: Any) -> list[Any]:
     return list(model._flatten_layers())
 
 
-def low_precision_layers(model: Any) -> list[str]:
-    """Name the layers that compute in 16 bits."""
-    return [layer.name for layer in all_layers(model) if str(layer.compute_dtype) in ("float16", "bfloat16")]
+def is_low_precision(layer: Any) -> bool:
+    """Say whether a layer computes in 16 bits."""
+    return str(layer.compute_dtype) in ("float16", "bfloat16")
 
 
 class Outputs:
@@ -81,10 +81,8 @@ class Outputs:
 
     def __init__(self, twin: Any) -> None:
         self.seen: list[tuple[str, Any]] = []
-        for layer in all_layers(twin):
-            # What a model or a wrapper gives out is the output of a layer inside it.
-            if not hasattr(layer, "layers"):
-                object.__setattr__(layer, "call", self._recorded(layer.name, layer.call))
+        for layer in _single_layers(twin):
+            object.__setattr__(layer, "call", self._recorded(layer.name, layer.call))
 
     def _recorded(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         import functools
@@ -124,9 +122,23 @@ def first_non_finite_layer(model: Any, family: KerasFamily, x: Any) -> str | Non
     return next((name for name, tensor in outputs.seen if not bool(tf.reduce_all(tf.math.is_finite(tensor)))), None)
 
 
+def _single_layers(container: Any) -> Iterator[Any]:
+    """Yield the layers of models and of the user's own layers, down to Keras' own, which are not opened.
+
+    Inside MultiHeadAttention there are gradients that float32's rounding makes out of exact zeros, where one place
+    attends to one other; they are no reason to choose a scale by.
+    """
+    for layer in container._flatten_layers(include_self=False, recursive=False):
+        own = type(layer).__module__.partition(".")[0] not in ("keras", "tf_keras")
+        if hasattr(layer, "layers") or own:
+            yield from _single_layers(layer)
+        if not hasattr(layer, "layers"):
+            yield layer
+
+
 def _kept_layers(model: Any) -> frozenset[str]:
     """Name the layers that stay float32 when a float32 model becomes a mixed one: those that give its outputs."""
-    if low_precision_layers(model):
+    if any(map(is_low_precision, all_layers(model))):
         return frozenset()
     try:
         outputs = {id(tensor) for tensor in _flat(model.outputs)}

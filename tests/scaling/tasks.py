@@ -161,10 +161,8 @@ def characters(keras: Any, seed: int = 0, count: int = 200, length: int = 32, wi
     hidden = layers.Embedding(VOCABULARY, width)(given)
     hidden = place_layer(keras)()(hidden)
     for _ in range(2):
-        attended = layers.MultiHeadAttention(4, width // 4)(
-            layers.LayerNormalization()(hidden), layers.LayerNormalization()(hidden), use_causal_mask=True
-        )
-        hidden = hidden + attended
+        normal = layers.LayerNormalization()(hidden)
+        hidden = hidden + layers.MultiHeadAttention(4, width // 4)(normal, normal, use_causal_mask=True)
         wide = layers.Dense(4 * width, activation="gelu")(layers.LayerNormalization()(hidden))
         hidden = hidden + layers.Dense(width)(wide)
     model = keras.Model(given, layers.Dense(VOCABULARY, dtype="float32")(layers.LayerNormalization()(hidden)))
