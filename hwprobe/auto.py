@@ -9,16 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hwprobe.configuration import DTYPE_POLICIES, Applied, Decision, DtypePolicy, LossScaling, Step
+from hwprobe.configuration import DTYPE_POLICIES, Applied, Decision, DtypePolicy, Step
 from hwprobe.decide import Request
 from hwprobe.errors import ApplyError, InputError
 from hwprobe.findings import Finding, Severity
 from hwprobe.policy import Policy
 from hwprobe.preflight import Check, assess, raise_unmet
 from hwprobe.report import Report
+from hwprobe.usability import runs_on_tensorflow
 
 if TYPE_CHECKING:
     from hwprobe.cluster.plan import Plan
+    from hwprobe.scaling.wrap import LossScalingLike
 
 _lock = threading.RLock()
 _applied: Applied | None = None
@@ -38,7 +40,7 @@ def auto_configure(
     policy: str | Path | Policy | None = None,
     *,
     dtype_policy: DtypePolicy | None = None,
-    loss_scaling: LossScaling | str | None = None,
+    loss_scaling: LossScalingLike | None = None,
     memory_growth: bool | None = None,
     require: str | Sequence[str] | None = None,
     allow_fallback: bool = False,
@@ -55,7 +57,7 @@ def auto_configure(
         policy: Name or path of a policy file, or a policy; None searches `HWPROBE_POLICY`,
             `/etc/hwprobe/policy.toml`, then the default.
         dtype_policy: `mixed_bfloat16`, `mixed_float16` or `float32`, to insist on it.
-        loss_scaling: A `LossScaling`, or text such as `"dynamic"`, `"static=1024"`, `"none"`.
+        loss_scaling: A `LossScaling`, a `Calibration`, or text such as `"dynamic"`, `"static=1024"`, `"none"`.
         memory_growth: Take GPU memory as it is needed (True) or nearly all at once (False); None asks the policy.
         require: Requirements such as `"gpus>=1"`; where one does not hold, nothing is set and RequirementError raised.
         allow_fallback: Take another dtype policy where `dtype_policy` cannot be met, and say so.
@@ -90,15 +92,17 @@ def last_applied() -> Applied | None:
 
 
 def _request(
-    dtype_policy: str | None, loss_scaling: LossScaling | str | None, memory_growth: bool | None, allow_fallback: bool
+    dtype_policy: str | None, loss_scaling: LossScalingLike | None, memory_growth: bool | None, allow_fallback: bool
 ) -> Request:
+    from hwprobe.scaling.wrap import as_loss_scaling
+
     if dtype_policy is not None and dtype_policy not in DTYPE_POLICIES:
         raise InputError(f"dtype_policy={dtype_policy!r} is not known: expected one of {', '.join(DTYPE_POLICIES)}")
     if memory_growth is not None and not isinstance(memory_growth, bool):
         raise InputError(f"memory_growth={memory_growth!r} is not understood: expected True, False or None")
     return Request(
         dtype_policy=dtype_policy,
-        loss_scaling=LossScaling.parse(loss_scaling) if isinstance(loss_scaling, str) else loss_scaling,
+        loss_scaling=None if loss_scaling is None else as_loss_scaling(loss_scaling),
         memory_growth=memory_growth,
         allow_fallback=allow_fallback,
     )
@@ -114,7 +118,7 @@ def _configure(
 
     requirements = parse_requirements(require) if require else ()
     site = read_policy(policy)
-    report = _report()
+    report = _report(agree_first=plan is None and _trains_with_others())
     decision = decide(report, site, request)
     check = assess(report, site, requirements=requirements, request=request)
     raise_unmet(check)
@@ -122,24 +126,39 @@ def _configure(
     return _apply(decision, check)
 
 
-def _report() -> Report:
-    from hwprobe.knowledge.annotate import annotate
-    from hwprobe.probe.collect import collect_in_process
+def _trains_with_others() -> bool:
+    from hwprobe.cluster.joining import PLAN_VARIABLE
+    from hwprobe.cluster.workers import find_workers
 
+    return not os.environ.get(PLAN_VARIABLE) and find_workers(os.environ) is not None
+
+
+def _report(*, agree_first: bool) -> Report:
+    from hwprobe.knowledge.annotate import annotate
+    from hwprobe.probe.collect import collect, collect_in_process
+
+    if agree_first and "tensorflow" not in sys.modules:
+        # A worker that is missing is then named after the time limit of the agreement, before anybody has paid for the
+        # import of TensorFlow, whose strategy would wait for it up to an hour.
+        return annotate(collect())
     return annotate(collect_in_process())
 
 
 def _apply(decision: Decision, check: Check) -> Applied:
     from hwprobe.apply import apply_dtype_policy, apply_to_tensorflow, keras_modules_in_use
+    from hwprobe.keras_watch import watch_for_keras
     from hwprobe.scaling.in_force import set_in_force
+    from hwprobe.scaling.wrap import register_optimizers
 
+    assert check.report is not None
     steps: list[Step] = []
-    if "tensorflow" in sys.modules:
+    if "tensorflow" in sys.modules or runs_on_tensorflow(check.report):
         steps += apply_to_tensorflow(decision)
-    steps += [
-        apply_dtype_policy(name, module, decision.dtype_policy) for name, module in keras_modules_in_use().items()
-    ]
+    in_use = keras_modules_in_use()
+    steps += [apply_dtype_policy(name, module, decision.dtype_policy) for name, module in in_use.items()]
+    steps += watch_for_keras(decision.dtype_policy, in_use, check.report.keras)
     set_in_force(decision.loss_scaling)
+    register_optimizers()
     return Applied(
         decision=decision,
         steps=tuple(steps),
@@ -161,12 +180,25 @@ def _undone(applied: Applied) -> list[Step]:
 def _say(applied: Applied, quiet: bool) -> None:
     from hwprobe.render.headline import decision_line
 
-    lines = [] if quiet else [decision_line(applied.decision)]
+    lines = [] if quiet else [decision_line(applied.decision) + _how_to_scale(applied)]
     lines += [f"warning: {_finding_line(finding)}" for finding in applied.findings if _worth_a_line(finding)]
     lines += [f"warning: {step.setting} of {step.subject} was not set: {step.error}" for step in _undone(applied)]
     for line in lines:
         # Standard error and not a logger: absl, which TensorFlow loads, hides what is below a warning.
         sys.stderr.write(f"hwprobe: {line}\n")
+
+
+def _how_to_scale(applied: Applied) -> str:
+    """What a user of Keras 3 has to do for the loss scaling that was decided: its `compile` has no public seam."""
+    if applied.decision.loss_scaling.mode == "none" or not _keras_3_in_use():
+        return ""
+    return "; give compile() hwprobe.wrap_optimizer(optimizer), or Keras 3 takes its own dynamic scaler"
+
+
+def _keras_3_in_use() -> bool:
+    from hwprobe.scaling.keras_family import loaded_families
+
+    return any(family.generation == 3 for family in loaded_families())
 
 
 def _worth_a_line(finding: Finding) -> bool:

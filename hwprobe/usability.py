@@ -56,6 +56,11 @@ def other_backend(report: Report) -> str | None:
     return keras.backend if keras is not None and keras.backend not in (None, "tensorflow") else None
 
 
+def runs_on_tensorflow(report: Report) -> bool:
+    """Whether a script of this environment would compute with TensorFlow."""
+    return report.tensorflow is not None and other_backend(report) is None
+
+
 def gpu_usability(
     gpu: Gpu, tensorflow: TensorFlow | None, policy: Policy, backend: str | None = None
 ) -> DeviceUsability:

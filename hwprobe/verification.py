@@ -8,7 +8,7 @@ from typing import Any
 from hwprobe.auto import last_applied
 from hwprobe.configuration import Step
 from hwprobe.errors import HwprobeError
-from hwprobe.findings import Finding
+from hwprobe.findings import Finding, Severity
 from hwprobe.report import Fact
 
 
@@ -40,28 +40,36 @@ def verify(target: Any = None) -> Verification:
 
     Args:
         target: None to verify the process; a `tf.distribute.Strategy` to compare policy, loss scaling and versions
-            over all its replicas as well, which every worker has to do right after it has made the strategy.
+            over all its replicas as well, which every worker has to do right after it has made the strategy; a model
+            to say which scaler it has and whether the dtype policy took effect on it, for instance after `load_model`.
 
     Returns:
         The verification; it is true where everything is in force.
 
     Raises:
-        HwprobeError: `auto_configure` was not called in this process.
+        HwprobeError: `auto_configure` was not called in this process and there is no target.
+        InputError: The target is neither a strategy nor a model.
         AgreementError: The replicas of the strategy differ; the text names which, and in what.
     """
     from hwprobe.readback import read_back
 
+    findings: tuple[Finding, ...] = ()
     if _is_strategy(target):
         from hwprobe.cluster.verify_strategy import verify_strategy
 
         # Before anything can raise here alone: the other workers wait in this reduction.
         verify_strategy(target)
+    elif target is not None:
+        from hwprobe.scaling.model_check import verify_model
 
+        findings = verify_model(target).findings
     applied = last_applied()
-    if applied is None:
+    if applied is None and target is None:
         raise HwprobeError("nothing to verify: hwprobe.auto_configure() was not called in this process")
-    steps = read_back(applied.decision)
-    return Verification(in_force=all(step.status != "lost" for step in steps), steps=steps)
+    steps = read_back(applied.decision) if applied is not None else ()
+    lost = any(step.status == "lost" for step in steps)
+    mild = all(finding.severity is Severity.INFO for finding in findings)
+    return Verification(in_force=not lost and mild, steps=steps, findings=findings)
 
 
 def _is_strategy(target: Any) -> bool:

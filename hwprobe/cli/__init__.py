@@ -16,6 +16,8 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 _COMMANDS = {
+    "audit": "hwprobe.cli.audit:audit",
+    "calibrate": "hwprobe.cli.calibrate:calibrate",
     "check": "hwprobe.cli.check:check",
     "explain": "hwprobe.cli.explain:explain",
     "gpus": "hwprobe.cli.gpus:gpus",

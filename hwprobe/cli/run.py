@@ -22,7 +22,9 @@ def _loss_scaling(_ctx: click.Context, _parameter: click.Parameter, value: str |
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--policy", metavar="NAME|FILE", help="Policy to decide by; see `hwprobe policy list`.")
 @click.option("--dtype-policy", type=click.Choice(DTYPE_POLICIES), help="Insist on this dtype policy.")
-@click.option("--loss-scaling", metavar="MODE", callback=_loss_scaling, help="none, dynamic, dynamic=SCALE or static=SCALE.")
+@click.option(
+    "--loss-scaling", metavar="MODE", callback=_loss_scaling, help="none, dynamic, dynamic=SCALE or static=SCALE."
+)
 @click.option("--memory-growth/--no-memory-growth", default=None, help="Take GPU memory as it is needed, or at once.")
 @click.option(
     "--require", multiple=True, metavar="EXPR", help="What the script needs, as for `check`. May be repeated."
