@@ -13,7 +13,6 @@ import pytest
 from hwprobe.capability import ComputeCapability
 from hwprobe.probe import cuda
 from hwprobe.probe.child import Answer, ask
-from hwprobe.probe.loader import loaded_library, long_bus_id, version_in_name
 from hwprobe.probe.readings import CudaDevice, CudaReading
 from hwprobe.report import SourceStatus
 from hwprobe.serialize import from_builtins
@@ -245,50 +244,3 @@ def test_an_unknown_code_gets_the_librarys_own_name() -> None:
     with pytest.raises(cuda.CudaFailure, match=r"cuInit: error \(CUDA_ERROR_OF_TOMORROW\)") as caught:
         cuda.Driver(Library()).call("cuInit", 0)  # type: ignore[arg-type]
     assert (caught.value.code, caught.value.error) == (719000, "CUDA_ERROR_OF_TOMORROW")
-
-
-@pytest.mark.parametrize(
-    ("text", "long"),
-    [
-        ("0000:65:00.0", "00000000:65:00.0"),
-        ("00000000:65:00.0", "00000000:65:00.0"),
-        ("3E3F8E05:00:00.0", "3e3f8e05:00:00.0"),
-        ("0000000F:01:00.0", "0000000f:01:00.0"),
-        ("10000:01:00.0", "00010000:01:00.0"),
-        ("", None),
-        (None, None),
-        ("N/A", None),
-        ("65:00.0", None),
-        ("::", None),
-    ],
-)
-def test_bus_ids_are_written_in_one_way(text: str | None, long: str | None) -> None:
-    assert long_bus_id(text) == long
-
-
-@pytest.mark.parametrize(
-    ("path", "version"),
-    [
-        ("/usr/lib/x86_64-linux-gnu/libcuda.so.535.104.05", "535.104.05"),
-        ("/usr/local/cuda/compat/libcuda.so.580.65", "580.65"),
-        ("/usr/lib/wsl/lib/libcuda.so.1", None),
-        ("/usr/local/cuda/lib64/stubs/libcuda.so", None),
-        ("/lib/libcuda.so.1.1-beta", None),
-        (None, None),
-    ],
-)
-def test_a_librarys_version_is_in_its_real_name(path: str | None, version: str | None) -> None:
-    assert version_in_name(path) == version
-
-
-def test_a_loaded_library_is_found_in_the_memory_map(tmp_path: Path) -> None:
-    maps = tmp_path / "maps"
-    maps.write_text(
-        "7f00-7f01 r--p 00000000 00:00 0 \n"
-        "7f01-7f02 r-xp 00000000 08:01 42                         /opt/my libs/libcudart.so.12\n"
-        "7f02-7f03 r-xp 00000000 08:01 43                         /opt/my libs/libcuda.so.535.104.05 (deleted)\n"
-        "7f03-7f04 rw-p 00000000 00:00 0                          [stack]\n"
-    )
-    assert loaded_library("libcuda.so", str(maps)) == "/opt/my libs/libcuda.so.535.104.05"
-    assert loaded_library("libnvidia-ml.so", str(maps)) is None
-    assert loaded_library("libcuda.so", str(tmp_path / "missing")) is None
