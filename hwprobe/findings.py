@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import Literal
 
 from hwprobe.report import Fact
@@ -96,6 +97,15 @@ class Finding(Fact, frozen=True, kw_only=True):
     message: str
     evidence: dict[str, EvidenceValue] = {}
     fix: tuple[str, ...] = ()
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Order findings for a reader: the first cause, then by severity, causes before effects.
+
+    Args:
+        findings: In the catalogue's order.
+    """
+    return sorted(findings, key=lambda finding: (not finding.primary, -finding.severity.rank))
 
 
 class Outcome(Fact, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hwprobe.findings import Finding
+from hwprobe.findings import Finding, worst_first
 from hwprobe.preflight import Check
 from hwprobe.render.headline import headline
 
@@ -19,11 +19,11 @@ def write_github(check: Check) -> str:
     lines = [f"hwprobe: {headline(check)}"]
     if check.error is not None:
         lines.append(f"::error title=hwprobe::{_data(check.error)}")
-    worst_first = sorted(check.findings, key=lambda finding: (not finding.primary, -finding.severity.rank))
-    shown = worst_first if len(worst_first) <= LIMIT else worst_first[: LIMIT - 1]
+    ordered = worst_first(check.findings)
+    shown = ordered if len(ordered) <= LIMIT else ordered[: LIMIT - 1]
     lines += [_annotation(finding) for finding in shown]
-    if len(shown) < len(worst_first):
-        lines.append(f"::notice title=hwprobe::{len(worst_first) - len(shown)} more findings: run hwprobe check")
+    if len(shown) < len(ordered):
+        lines.append(f"::notice title=hwprobe::{len(ordered) - len(shown)} more findings: run hwprobe check")
     return "\n".join(lines) + "\n"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hwprobe.findings import Finding
+from hwprobe.findings import Finding, worst_first
 from hwprobe.preflight import Check
 from hwprobe.serialize import to_json
 
@@ -20,9 +20,9 @@ def write_termination(check: Check) -> str:
     Args:
         check: The check.
     """
-    worst_first = sorted(check.findings, key=lambda finding: (not finding.primary, -finding.severity.rank))
-    for kept in range(len(worst_first), -1, -1):
-        text = to_json(_slim(check, worst_first[:kept], len(worst_first) - kept))
+    ordered = worst_first(check.findings)
+    for kept in range(len(ordered), -1, -1):
+        text = to_json(_slim(check, ordered[:kept], len(ordered) - kept))
         if len(text.encode()) < LIMIT_BYTES:
             return text
     raise AssertionError("a message without findings is shorter than the limit")

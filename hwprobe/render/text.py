@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
-from hwprobe.findings import Finding
+from hwprobe.findings import Finding, worst_first
 from hwprobe.preflight import Check
 from hwprobe.render.headline import decision_line, headline
 from hwprobe.render.printable import printable
@@ -46,11 +46,13 @@ def write_text(check: Check, stream: TextIO, *, color: bool | None = None) -> No
     if check.verdict != "ready":
         _say(console, f"decision: {decision_line(decision)}")
     if report.devices:
+        console.print()
         console.print(_table(report))
+        console.print()
     _say(console, versions_line(report) + f"; policy {printable(decision.policy)}")
     for name, reason in _unread(report):
         _say(console, f"{name}: {reason}", "yellow")
-    for finding in check.findings:
+    for finding in worst_first(check.findings):
         _finding(console, finding)
 
 
@@ -74,11 +76,11 @@ def _table(report: Report) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("NVML", "CUDA", "TensorFlow"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("GPU", overflow="fold")
-    for title in ("capability", "Tensor Cores", "memory", "state"):
+    for title in ("capability", "Tensor Cores", "free memory", "state"):
         table.add_column(title, overflow="fold")
     for gpu in report.devices:
         table.add_row(*(printable(cell) for cell in _row(gpu, report)))
@@ -109,14 +111,14 @@ def _tensor_cores(gpu: Gpu) -> str:
 
 
 def memory_text(gpu: Gpu, report: Report) -> str:
-    """Free and total memory of a GPU in GiB, in words where there are no numbers."""
+    """Free of total memory of a GPU in GiB, in words where there are no numbers."""
     memory = gpu.memory
     if memory.total_bytes is None:
         if memory.kind == "unified" and report.host.memory_total_bytes is not None:
             return f"unified, {report.host.memory_total_bytes / 2**30:.0f} GiB with the host"
         return "unified" if memory.kind == "unified" else "unknown"
     total = f"{memory.total_bytes / 2**30:.1f} GiB"
-    return total if memory.free_bytes is None else f"{memory.free_bytes / 2**30:.1f} of {total} free"
+    return f"{'unknown' if memory.free_bytes is None else f'{memory.free_bytes / 2**30:.1f}'} of {total}"
 
 
 def state_text(gpu: Gpu) -> str:
