@@ -63,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         result = hwprobe.main(args=arguments, prog_name="hwprobe", standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
         return _refuse(error.format_message(), arguments, error)
     except InputError as error:
@@ -73,11 +74,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output went away; Python would complain once more at exit while flushing.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except OSError as error:
+        if arguments[:1] == ["run"]:
+            raise  # the script's own
+        return _output_lost(error)
     return result if isinstance(result, int) else 0
+
+
+def _output_lost(error: OSError) -> int:
+    # Python would complain once more at exit, while flushing what could not be written.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        click.echo(f"error: cannot write standard output: {error.strerror or error}", err=True)
+    return 1
 
 
 def _refuse(message: str, arguments: Sequence[str], usage: click.ClickException | None = None) -> int:
