@@ -245,10 +245,13 @@ def _verdict(findings: Sequence[Finding], wish: CheckWish, report: Report) -> Ve
 
 
 def _could_tell(report: Report) -> bool:
-    """Whether some source said which GPUs this process has: TensorFlow itself, CUDA, or the absence of a driver."""
+    """Whether something said which GPUs this process has: TensorFlow, CUDA, the absence of a driver, a description."""
     sources = report.sources
     told = (SourceStatus.OK, SourceStatus.ABSENT)
-    return sources.tensorflow_runtime.status is SourceStatus.OK or sources.cuda.status in told
+    if sources.tensorflow_runtime.status is SourceStatus.OK or sources.cuda.status in told:
+        return True
+    described = sources.cuda.status is SourceStatus.SKIPPED
+    return described and bool(report.devices) and all(gpu.visible is not None for gpu in report.devices)
 
 
 def _status(outcome: Outcome) -> RuleStatus:

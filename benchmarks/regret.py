@@ -1,0 +1,156 @@
+"""How good the default policy is on published throughputs.
+
+For every row of `speedups.tsv` (one model on one piece of hardware, in a wide and in a 16-bit precision): the throughput of
+what hwprobe would choose, over the better of the two. 1 is right; below 1 something is lost.
+
+The choice is made for a TensorFlow that has code for the GPU: whether a wheel has some is another question than which
+precision fits. The rows are what people published, most of them vendors, most of them of models that gain; so the mean is
+also taken by hardware class, each class counting once.
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from hwprobe.capability import ComputeCapability
+from hwprobe.decide import decide
+from hwprobe.knowledge.annotate import annotate
+from hwprobe.knowledge.tensorflow import newest_release
+from hwprobe.policy import Policy
+from hwprobe.policy_reader import read_policy
+from hwprobe.report import Gpu, Host, Report, Source, Sources, SourceStatus, TensorFlow
+
+TABLE = Path(__file__).with_name("speedups.tsv")
+
+
+class Published(NamedTuple):
+    """One published comparison."""
+
+    source: str
+    model: str
+    gpu: str
+    hardware: str
+    kind: str
+    wide: float
+    narrow: float
+
+
+class Choice(NamedTuple):
+    """What hwprobe chooses for a row."""
+
+    row: Published
+    dtype_policy: str
+    reason: str
+
+    @property
+    def share(self) -> float:
+        """Throughput of the choice over the better of the two."""
+        chosen = self.row.wide if self.dtype_policy == "float32" else self.row.narrow
+        return chosen / max(self.row.wide, self.row.narrow)
+
+    @property
+    def hardware_class(self) -> str:
+        """Rows of one class have the same compute capability and the same choice."""
+        return f"{self.row.hardware}{' without Tensor Cores' if 'no Tensor Cores' in self.reason else ''}"
+
+
+def published() -> Iterator[Published]:
+    """The rows of the table whose hardware is named by one capability."""
+    with TABLE.open(encoding="utf-8") as stream:
+        for row in csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE):
+            yield Published(
+                row["source"],
+                row["model"],
+                row["gpu"],
+                row["compute_capability"],
+                row["kind"],
+                float(row["wide_throughput"]),
+                float(row["narrow_throughput"]),
+            )
+
+
+def choose(row: Published, policy: Policy) -> Choice:
+    """Let hwprobe decide for the hardware of a row."""
+    decision = decide(_report(row), policy)
+    rejected = decision.rejected.get("mixed_float16") or decision.rejected.get("mixed_bfloat16") or ""
+    reason = rejected if decision.dtype_policy == "float32" else decision.reasons[0]
+    return Choice(row, decision.dtype_policy, reason)
+
+
+def _report(row: Published) -> Report:
+    ok = Source(status=SourceStatus.OK)
+    flags = ("amx_bf16",) if "amx_bf16" in row.hardware else ()
+    gpus = () if row.hardware.startswith("CPU") else (_gpu(row),)
+    report = Report(
+        devices=gpus,
+        driver=None,
+        tensorflow=_tensorflow(gpus),
+        keras=None,
+        host=Host(system="Linux", machine="x86_64", python="3.11", cpu_flags=flags),
+        sources=Sources(nvml=ok, cuda=ok, tensorflow_build=ok, tensorflow_runtime=ok, host=ok),
+    )
+    return annotate(report)
+
+
+def _gpu(row: Published) -> Gpu:
+    if row.hardware.startswith("AMD"):
+        return Gpu(name=row.gpu, kind="other", visible=True)
+    # One row is a mean over boards of 7.0 and 7.5; the weaker stands for both.
+    capability = ComputeCapability.parse(row.hardware.split("-")[-1])
+    name = row.gpu if row.gpu.startswith(("Tesla", "Quadro", "NVIDIA")) else f"NVIDIA GeForce {row.gpu}"
+    return Gpu(name=name, compute_capability=capability, visible=True)
+
+
+def _tensorflow(gpus: Iterable[Gpu]) -> TensorFlow:
+    own = [f"sm_{gpu.compute_capability.major}{gpu.compute_capability.minor}" for gpu in gpus if gpu.compute_capability]
+    release = newest_release()
+    return TensorFlow(version=f"{release.version}.0", is_cuda_build=True, compute_capabilities=tuple(own))
+
+
+def report_lines(policy_name: str = "default") -> Iterator[str]:
+    """The result as Markdown."""
+    policy = read_policy(policy_name)
+    choices = [choose(row, policy) for row in published()]
+    training = [choice for choice in choices if choice.row.kind == "training"]
+    classes: dict[str, list[Choice]] = {}
+    for choice in training:
+        classes.setdefault(choice.hardware_class, []).append(choice)
+    means = {name: statistics.mean(choice.share for choice in group) for name, group in classes.items()}
+    yield f"{len(training)} published training comparisons, policy `{policy_name}`; 1.000 is the better of the two."
+    yield ""
+    yield f"- mean over rows {statistics.mean(choice.share for choice in training):.3f}"
+    yield f"- mean over hardware classes {statistics.mean(means.values()):.3f}"
+    worst = min(training, key=lambda choice: choice.share)
+    yield f"- worst row {worst.share:.3f}: {worst.row.model} on {worst.row.gpu}"
+    yield ""
+    yield "| hardware | rows | choice | mean | worst |"
+    yield "|---|---|---|---|---|"
+    for name in sorted(classes):
+        group = classes[name]
+        chosen = ", ".join(sorted({choice.dtype_policy for choice in group}))
+        yield f"| {name} | {len(group)} | {chosen} | {means[name]:.3f} | {min(one.share for one in group):.3f} |"
+    yield ""
+    slower = sorted((one for one in choices if one.row.narrow < one.row.wide and one.dtype_policy != "float32"), key=_share)
+    yield f"In {len(slower)} of {len(choices)} rows (matrix products included) the choice is slower than float32:"
+    yield ""
+    yield "| share | model | hardware | why it was chosen | source |"
+    yield "|---|---|---|---|---|"
+    for one in slower:
+        yield f"| {one.share:.3f} | {one.row.model} | {one.row.gpu} | {one.dtype_policy}: Tensor Cores | {one.row.source} |"
+
+
+def _share(choice: Choice) -> float:
+    return choice.share
+
+
+def main() -> None:
+    """Print the result."""
+    print("\n".join(report_lines()))
+
+
+if __name__ == "__main__":
+    main()
