@@ -111,13 +111,14 @@ def _request(
 def _configure(
     policy: str | Path | Policy | None, request: Request, require: Sequence[str], plan: str | Path | Plan | None
 ) -> Applied:
-    from hwprobe.cluster.joining import decision_of_job
+    from hwprobe.cluster.joining import decision_of_job, refuse_early
     from hwprobe.decide import decide
     from hwprobe.policy_reader import read_policy
     from hwprobe.requirements import parse_requirements
 
     requirements = parse_requirements(require) if require else ()
     site = read_policy(policy)
+    refuse_early(plan, os.environ)
     report = _report(agree_first=plan is None and _trains_with_others())
     decision = decide(report, site, request)
     check = assess(report, site, requirements=requirements, request=request)

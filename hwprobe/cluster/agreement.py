@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -59,28 +60,51 @@ def agree(
         raise InputError("nothing in the environment says that this process trains together with others")
     secret = secret if secret is not None else read_secret(environment)
     own = msgspec.structs.replace(record, task=workers.task)
+    refuse_impossible(workers)
     try:
         return _agree(workers, own, secret, timeout_seconds)
     except AgreementError as error:
-        raise AgreementError(
-            f"the workers did not agree on a precision, and nothing was applied: {error}. {HOW_TO_PLAN}"
-        ) from error
+        raise _failure(error) from error
+
+
+def refuse_impossible(workers: Workers) -> None:
+    """Raise where these workers have no way to agree, before anything is tried.
+
+    Args:
+        workers: The group.
+
+    Raises:
+        AgreementError: With the reason, and how to make a plan.
+    """
+    reason = _why_impossible(workers)
+    if reason is not None:
+        raise _failure(reason)
+
+
+def _why_impossible(workers: Workers) -> str | None:
+    if not workers.takes_part:
+        return f"{workers.task} does not compute in the training step, so the workers do not wait for it"
+    if workers.launcher == "slurm":
+        return (
+            f"{workers.evidence} says that this process is one of several, and there is no address to meet at "
+            f"(no TF_CONFIG); a process that trains alone is started with `srun --ntasks=1`"
+        )
+    if workers.launcher == "mpi" and find_spec("mpi4py") is None:
+        return f"{workers.evidence} says that this process is one of several, and mpi4py is not installed to ask them"
+    if workers.launcher == "tf_config" and workers.count > _MAX_WORKERS:
+        return f"{workers.count} workers are too many to agree through one of them"
+    return None
+
+
+def _failure(reason: str | AgreementError) -> AgreementError:
+    return AgreementError(f"the workers did not agree on a precision, and nothing was applied: {reason}. {HOW_TO_PLAN}")
 
 
 def _agree(workers: Workers, record: NodeRecord, secret: bytes | None, timeout_seconds: float) -> Plan:
-    if not workers.takes_part:
-        raise AgreementError(f"{workers.task} does not compute in the training step, so the workers do not wait for it")
     if workers.launcher == "mpi":
         from hwprobe.cluster.mpi import agree_over_mpi
 
         return agree_over_mpi(record, _merge, timeout_seconds)
-    if workers.launcher == "slurm":
-        raise AgreementError(
-            f"{workers.evidence} says that this process is one of several, and there is no address to meet at "
-            f"(no TF_CONFIG); a process that trains alone is started with `srun --ntasks=1`"
-        )
-    if workers.count > _MAX_WORKERS:
-        raise AgreementError(f"{workers.count} workers are too many to agree through one of them")
     from hwprobe.cluster.chief import Chief
     from hwprobe.cluster.peer import ask_chief
 

@@ -7,20 +7,44 @@ from pathlib import Path
 
 import msgspec
 
-from hwprobe.cluster.agreement import DEFAULT_TIMEOUT_SECONDS, agree
+from hwprobe.cluster.agreement import DEFAULT_TIMEOUT_SECONDS, agree, refuse_impossible
 from hwprobe.cluster.job import current_host, current_job
 from hwprobe.cluster.plan import Plan, check_plan, decision_from_plan, load_plan
 from hwprobe.cluster.record import NodeRecord, node_record
-from hwprobe.cluster.workers import find_workers
+from hwprobe.cluster.workers import Workers, find_workers
 from hwprobe.configuration import Decision
 from hwprobe.decide import Request
 from hwprobe.errors import AgreementError
 from hwprobe.policy import Policy
-from hwprobe.report import Report
+from hwprobe.report import Fact, Report
 
 PLAN_VARIABLE = "HWPROBE_PLAN"
 
-_agreed: tuple[NodeRecord, Plan] | None = None
+_TOGETHER = "what the workers found together"
+
+_agreed: tuple[Workers, Plan] | None = None
+
+
+def refuse_early(plan: str | Path | Plan | None, environment: Mapping[str, str]) -> None:
+    """Refuse what cannot work whatever this machine is, before anybody pays for looking at it.
+
+    Args:
+        plan: A plan or its file; None takes the file that `HWPROBE_PLAN` names, where it is set.
+        environment: Usually `os.environ`.
+
+    Raises:
+        AgreementError: The plan is negative or for others, or this process trains with others and cannot ask them.
+        InputError: The plan, `TF_CONFIG` or a variable of the scheduler cannot be read.
+    """
+    taken = _given_plan(plan, environment)
+    if taken is not None:
+        check_plan(
+            taken.plan, host=current_host(environment), job=current_job(environment), usability=(), where=taken.where
+        )
+        return
+    workers = find_workers(environment)
+    if workers is not None and _already_agreed(workers) is None:
+        refuse_impossible(workers)
 
 
 def decision_of_job(
@@ -51,33 +75,50 @@ def decision_of_job(
         AgreementError: The plan is refused, contradicts the request, or the workers could not agree.
         InputError: The plan, `TF_CONFIG` or a variable of the scheduler cannot be read.
     """
-    place = plan if plan is not None else environment.get(PLAN_VARIABLE) or None
-    if place is not None:
-        taken = place if isinstance(place, Plan) else load_plan(place)
-        where = "the plan" if isinstance(place, Plan) else f"the plan {place}"
-    elif find_workers(environment) is not None:
+    taken = _given_plan(plan, environment)
+    if taken is None:
+        workers = find_workers(environment)
+        if workers is None:
+            return own
         record = node_record(report, own, policy, environment=environment, request=request)
-        taken = _agree_once(record, environment, timeout_seconds)
-        where = "what the workers found together"
-    else:
-        return own
+        taken = _Taken(plan=_agree_once(workers, record, environment, timeout_seconds), where=_TOGETHER)
     checked = check_plan(
-        taken,
+        taken.plan,
         host=current_host(environment),
         job=current_job(environment),
         usability=own.usability,
-        where=where,
+        where=taken.where,
     )
-    _refuse_contradiction(checked, request, where)
+    _refuse_contradiction(checked, request, taken.where)
     return _with_own_memory(decision_from_plan(checked, own), request)
 
 
-def _agree_once(record: NodeRecord, environment: Mapping[str, str], timeout_seconds: float) -> Plan:
-    """Agree, unless this process did so already with the same record: the others do not meet a second time."""
+class _Taken(Fact, frozen=True, kw_only=True):
+    """A plan, and what names it in a message."""
+
+    plan: Plan
+    where: str
+
+
+def _given_plan(plan: str | Path | Plan | None, environment: Mapping[str, str]) -> _Taken | None:
+    if isinstance(plan, Plan):
+        return _Taken(plan=plan, where="the plan")
+    path = plan if plan is not None else environment.get(PLAN_VARIABLE) or None
+    return None if path is None else _Taken(plan=load_plan(path), where=f"the plan {path}")
+
+
+def _already_agreed(workers: Workers) -> Plan | None:
+    return _agreed[1] if _agreed is not None and _agreed[0] == workers else None
+
+
+def _agree_once(workers: Workers, record: NodeRecord, environment: Mapping[str, str], timeout_seconds: float) -> Plan:
+    """Agree, unless this process did so already: the others do not meet a second time."""
     global _agreed
-    if _agreed is None or _agreed[0] != record:
-        _agreed = record, agree(record, environment, timeout_seconds=timeout_seconds)
-    return _agreed[1]
+    plan = _already_agreed(workers)
+    if plan is None:
+        plan = agree(record, environment, timeout_seconds=timeout_seconds)
+        _agreed = workers, plan
+    return plan
 
 
 def _refuse_contradiction(plan: Plan, request: Request, where: str) -> None:

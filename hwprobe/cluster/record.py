@@ -249,7 +249,7 @@ def _versions(report: Report) -> Versions:
     tensorflow, keras = report.tensorflow, report.keras
     return Versions(
         hwprobe=VERSION,
-        python=report.host.python,
+        python=report.host.python or "unknown",
         tensorflow=tensorflow.version if tensorflow is not None else None,
         keras=keras.version if keras is not None else None,
         tf_keras=keras.tf_keras_version if keras is not None else None,

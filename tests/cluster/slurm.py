@@ -1,7 +1,8 @@
 """A real Slurm of several nodes on one host: own munge, own controller, one slurmd a node, each with its own host name.
 
 Everything runs in the foreground as a child of the test, below one folder, and is ended and waited for. Each slurmd
-lives in its own UTS and mount namespace, so that its node has its own host name and its own `/var/tmp`.
+lives in its own UTS and mount namespace, so that its node has its own host name, its own `/var/tmp`, and its own
+machine of ours: the same path leads to another machine on every node.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from tests.machine import Machine
+from tests.machine.machine import HOOK
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "munged", "unshare")
 UP_SECONDS = 60
@@ -51,22 +56,20 @@ class Slurm:
     Attributes:
         folder: Holds configuration, logs, spool and the output of jobs.
         nodes: Names of the nodes.
+        hwprobe: The command, run on the machine of whatever node it is called on.
+        python: This interpreter, likewise.
+        prolog, task_prolog: The site's hooks; a test may write them.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        nodes: Mapping[str, Mapping[str, str]],
-        *,
-        gpus_per_node: int = 2,
-        settings: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, folder: Path, nodes: Sequence[str], *, gpus_per_node: int = 2) -> None:
         self.folder = folder
         self.nodes = tuple(nodes)
+        self.hwprobe = folder / "bin" / "hwprobe"
+        self.python = folder / "bin" / "python"
+        self.prolog = folder / "prolog"
+        self.task_prolog = folder / "task-prolog"
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._variables = {name: dict(variables) for name, variables in nodes.items()}
         self._gpus_per_node = gpus_per_node
-        self._settings = settings
 
     def __enter__(self) -> Slurm:
         try:
@@ -85,6 +88,18 @@ class Slurm:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+    def place(self, node: str, machine: Machine | None) -> None:
+        """Give a node another machine; None takes its machine away, and hwprobe cannot start there any more."""
+        link = self._slot(node) / "now"
+        link.unlink(missing_ok=True)
+        if machine is not None:
+            link.symlink_to(machine.folder)
+
+    def hook(self, path: Path, script: str) -> None:
+        """Put a script in the place of one of the site's hooks."""
+        path.write_text(script)
+        path.chmod(0o755)
 
     def run(self, command: Sequence[str], *, timeout: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands."""
@@ -117,6 +132,11 @@ class Slurm:
         state, _, reason = done.stdout.strip().partition("|")
         return state.rstrip("*$~#!%"), reason
 
+    def settled_state(self, node: str) -> tuple[str, str]:
+        """The same, once no job is on the node any more."""
+        self._until(lambda: self.node_state(node)[0] in ("idle", "drained", "down"), f"{node} does not settle")
+        return self.node_state(node)
+
     def resume(self, node: str) -> None:
         """Take a drained node back."""
         self.run(["scontrol", "update", f"NodeName={node}", "State=RESUME"])
@@ -144,22 +164,43 @@ class Slurm:
 
     def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._write_commands()
+        for hook in (self.prolog, self.task_prolog):
+            self.hook(hook, "#!/bin/sh\nexit 0\n")
         self._start_munge()
         self._configure()
         self._spawn("slurmctld", ["slurmctld", "-D", "-f", str(self.folder / "slurm.conf")])
         for node in self.nodes:
             (self.folder / f"var-tmp-{node}").mkdir()
+            self._slot(node).mkdir()
             script = (
                 f'hostname {node} && mount --bind "{self.folder}/var-tmp-{node}" /var/tmp '
+                f'&& mount --bind "{self._slot(node)}" "{self.folder}/machine" '
                 f'&& exec slurmd -D -N {node} -f "{self.folder}/slurm.conf"'
             )
-            command = ["unshare", "--mount", "--uts", "sh", "-c", script]
-            self._spawn(f"slurmd-{node}", command, self._variables[node])
+            self._spawn(f"slurmd-{node}", ["unshare", "--mount", "--uts", "sh", "-c", script])
         self._until(self._all_idle, "the nodes do not come up")
 
     def _all_idle(self) -> bool:
         done = self.run(["sinfo", "--noheader", "--Node", "--format", "%T"])
         return done.stdout.split().count("idle") == len(self.nodes)
+
+    def _slot(self, node: str) -> Path:
+        return self.folder / f"machine-of-{node}"
+
+    def _write_commands(self) -> None:
+        (self.folder / "machine").mkdir()
+        (self.folder / "bin").mkdir()
+        machine = self.folder / "machine" / "now"
+        for path, command in ((self.hwprobe, '-m hwprobe "$@"'), (self.python, '"$@"')):
+            path.write_text(
+                "#!/bin/bash\n"
+                f'[ -e "{machine}/description" ] || exit 1\n'
+                f'export HWPROBE_TEST_MACHINE="{machine}/description" PYTHONPATH="{HOOK}"\n'
+                f'export LD_LIBRARY_PATH="{machine}/lib" TF_CPP_MIN_LOG_LEVEL=3\n'
+                f'exec "{sys.executable}" {command}\n'
+            )
+            path.chmod(0o755)
 
     def _start_munge(self) -> None:
         # munged refuses a socket below folders that others may write to, which a folder for temporary files is.
@@ -199,7 +240,9 @@ class Slurm:
             "TmpFS=/var/tmp",
             "JobRequeue=1",
             "SchedulerParameters=batch_sched_delay=0,sched_interval=1",
-            *self._settings,
+            f"Prolog={self.prolog}",
+            "PrologFlags=Alloc",
+            f"TaskProlog={self.task_prolog}",
         ]
         gres = []
         for number, (node, port) in enumerate(zip(self.nodes, ports, strict=True)):
@@ -220,12 +263,12 @@ class Slurm:
         (self.folder / "gres.conf").write_text("\n".join(gres) + "\n")
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
 
-    def _spawn(self, name: str, command: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
+    def _spawn(self, name: str, command: Sequence[str]) -> None:
         with (self.folder / f"{name}.log").open("wb") as log:
             self._processes.append(
                 subprocess.Popen(
                     command,
-                    env=self._environment() | dict(variables or {}),
+                    env=self._environment(),
                     cwd=self.folder,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -234,8 +277,7 @@ class Slurm:
                 )
             )
 
-    def _until(self, happened: object, failure: str) -> None:
-        assert callable(happened)
+    def _until(self, happened: Callable[[], bool], failure: str) -> None:
         deadline = time.monotonic() + UP_SECONDS
         while not happened():
             if time.monotonic() > deadline:

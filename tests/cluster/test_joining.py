@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hwprobe.cluster.agreement import agree
 from hwprobe.cluster.job import current_host
-from hwprobe.cluster.joining import decision_of_job
+from hwprobe.cluster.joining import decision_of_job, refuse_early
 from hwprobe.cluster.merge import merge
 from hwprobe.cluster.plan import Plan, plan_to_json
 from hwprobe.configuration import Decision, LossScaling
@@ -19,7 +17,7 @@ from hwprobe.decide import Request, decide
 from hwprobe.errors import AgreementError, InputError
 from hwprobe.policy import Policy
 from hwprobe.report import Report
-from tests.cluster.records import a100, t4
+from tests.cluster.records import a100, job, t4
 from tests.reports import A100, T4, report
 
 SLURM = {"SLURMD_NODENAME": "n1", "SLURM_JOB_ID": "42", "SLURM_NTASKS": "2", "SLURM_PROCID": "0"}
@@ -99,11 +97,8 @@ def test_a_worker_without_a_plan_does_not_decide_alone() -> None:
         join(environment=SLURM)
 
 
-def test_workers_agree_once_and_ask_again_only_for_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    workers = [f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"]
+def test_workers_agree_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = ["127.0.0.1:1", "127.0.0.1:2"]
     environment = {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": 0}})}
     asked = []
 
@@ -113,9 +108,33 @@ def test_workers_agree_once_and_ask_again_only_for_something_else(monkeypatch: p
 
     monkeypatch.setattr("hwprobe.cluster.joining._agreed", None)
     monkeypatch.setattr("hwprobe.cluster.joining.agree", meet)
-    assert agree is not meet
-    for _ in range(2):
-        assert join(environment=environment)[1].dtype_policy == "mixed_float16"
+    for growth in (None, None, False):
+        assert join(environment=environment, memory_growth=growth)[1].dtype_policy == "mixed_float16"
     assert len(asked) == 1
-    join(environment=environment, memory_growth=False)
-    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("plan", "environment", "says"),
+    [
+        (merge([a100("n9")]), SLURM, "this node, n1, is not in it"),
+        (merge([a100("n1")], expect=2), SLURM, "must not start"),
+        (merge([a100("n1", job=job("41"))]), SLURM, "made for slurm job 41"),
+        (None, SLURM, "SLURM_NTASKS=2 says that this process is one of several"),
+        (None, {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}, "mpi4py is not installed"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_looked_at(
+    plan: Plan | None, environment: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hwprobe.cluster.agreement.find_spec", lambda name: None)
+    with pytest.raises(AgreementError, match=says):
+        refuse_early(plan, environment)
+
+
+def test_what_may_work_is_not_refused_early() -> None:
+    refuse_early(None, {})
+    refuse_early(merge([a100("n1")]), SLURM)
+    refuse_early(
+        None,
+        {"TF_CONFIG": '{"cluster": {"worker": ["n1:1", "n2:1"]}, "task": {"type": "worker", "index": 0}}'},
+    )

@@ -125,7 +125,7 @@ def test_a_command_is_one_that_a_shell_could_split(value: str) -> None:
 
 
 class Stage:
-    """A folder with stand-ins for the programs that a script calls: they note their arguments, then run what is given."""
+    """A folder with stand-ins for the programs that a script calls: they note their arguments and do what is given."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
