@@ -21,6 +21,7 @@ from hwprobe.requirements import Requirement, parse_requirements, unmet_requirem
 from hwprobe.rules.catalogue import CATALOGUE
 from hwprobe.rules.judge import as_causes, judge, leave_aside, with_primary
 from hwprobe.rules.own import REQUIREMENT_NOT_MET
+from hwprobe.rules.start import CUDA_NO_DEVICE
 from hwprobe.rules.verdict import Case
 from hwprobe.usability import usability
 
@@ -247,8 +248,8 @@ def _verdict(findings: Sequence[Finding], wish: CheckWish, report: Report) -> Ve
 def _could_tell(report: Report) -> bool:
     """Whether something said which GPUs this process has: TensorFlow, CUDA, the absence of a driver, a description."""
     sources = report.sources
-    told = (SourceStatus.OK, SourceStatus.ABSENT)
-    if sources.tensorflow_runtime.status is SourceStatus.OK or sources.cuda.status in told:
+    counted = sources.cuda.status in (SourceStatus.OK, SourceStatus.ABSENT) or sources.cuda.code == CUDA_NO_DEVICE
+    if sources.tensorflow_runtime.status is SourceStatus.OK or counted:
         return True
     described = sources.cuda.status is SourceStatus.SKIPPED
     return described and bool(report.devices) and all(gpu.visible is not None for gpu in report.devices)
