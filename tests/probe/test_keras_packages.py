@@ -110,6 +110,7 @@ def keras_3() -> Any:
 
 def test_the_policy_of_the_loaded_keras_is_read_without_fixing_it() -> None:
     keras = keras_3()
+    keras.utils.clear_session()  # drops a policy that an earlier test has set
     assert loaded_dtype_policy(legacy=False) == "float32"
     floatx = keras.config.floatx()
     try:
