@@ -108,6 +108,6 @@ def test_a_ptx_that_fails_says_where_it_was_seen_and_is_older_than_the_gpu():
         assert row.oldest_working_ptx is None or row.oldest_working_ptx <= row.capability
 
 
-@pytest.mark.parametrize("architecture", {row.name for row in architectures()})
+@pytest.mark.parametrize("architecture", sorted({row.name for row in architectures()}))
 def test_every_architecture_has_a_board_in_the_catalogue(architecture):
     assert any(board.architecture.name == architecture for board in boards())
