@@ -374,11 +374,11 @@ class Host(Fact, frozen=True, kw_only=True):
 
     Attributes:
         system: `Linux`, `Windows`, `Darwin`.
-        machine: `x86_64`, `aarch64`, `arm64`, `AMD64`.
+        machine: `x86_64`, `aarch64`, `arm64`, `AMD64`; None where a description does not tell it.
         kernel: Kernel release.
         wsl: Whether this is the Windows Subsystem for Linux.
         tegra: Model line of a Jetson board.
-        python: Version of this interpreter.
+        python: Version of this interpreter; None where a description does not tell it.
         executable, prefix: Of this interpreter: a check is about this environment, not about the machine.
         cpu_model: Marketing name.
         cpu_flags: Those of `amx_bf16`, `amx_fp16`, `avx512_bf16`, `avx512_fp16`, `f16c` it has; None if unreadable.
@@ -399,11 +399,11 @@ class Host(Fact, frozen=True, kw_only=True):
     """
 
     system: str
-    machine: str
+    machine: str | None = None
     kernel: str | None = None
     wsl: bool = False
     tegra: str | None = None
-    python: str
+    python: str | None = None
     executable: str | None = None
     prefix: str | None = None
     cpu_model: str | None = None
@@ -443,6 +443,7 @@ class Report(Fact, frozen=True, kw_only=True):
         tensorflow: None where no TensorFlow is installed.
         keras: None where no Keras is installed.
         origin: `machine`, or the file or target that the report was made from.
+        assumptions: What a report that was made from a description takes for granted, a sentence part each.
     """
 
     devices: tuple[Gpu, ...]
@@ -452,6 +453,7 @@ class Report(Fact, frozen=True, kw_only=True):
     host: Host
     sources: Sources
     origin: str = "machine"
+    assumptions: tuple[str, ...] = ()
 
     @property
     def visible_devices(self) -> tuple[Gpu, ...]:

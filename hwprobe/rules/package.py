@@ -117,6 +117,8 @@ def arm_build_can_use_gpus(case: Case) -> Verdict:
     if refusal is not None:
         return refusal
     assert report.tensorflow is not None
+    if report.host.machine is None:
+        return Skipped(reason="which processor the machine has is not known")
     if report.host.machine not in ("aarch64", "arm64"):
         return NotApplicable(reason=f"the machine is {report.host.machine}")
     return (
