@@ -13,6 +13,8 @@ def start_quietly() -> None:
     except ImportError:
         # Keras 3 on another backend: a model is read all the same.
         return
+    # A comparison makes many small functions on purpose; TensorFlow takes them for retracing by mistake.
+    tf.get_logger().setLevel("ERROR")
     try:
         for gpu in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(gpu, True)

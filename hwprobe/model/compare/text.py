@@ -1,0 +1,62 @@
+"""A comparison for a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TextIO
+
+from hwprobe.model.compare.facts import Comparison, TaskResult
+from hwprobe.model.compare.figures import about, headings, row
+from hwprobe.render.printable import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_LOG_WIDTH = 150
+"""Columns of a file or pipe: the table has ten."""
+
+
+def write_comparison(comparison: Comparison, stream: TextIO) -> None:
+    """Write a comparison as text, in colour on a terminal."""
+    from rich.console import Console
+
+    terminal = stream.isatty()
+    console = Console(
+        file=stream,
+        width=None if terminal else _LOG_WIDTH,
+        no_color=not terminal,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    print_comparison(comparison, console)
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """Print a comparison on a console of rich's."""
+    console.print(about(comparison), style="bold", soft_wrap=True)
+    if not comparison.tasks:
+        console.print("nothing was measured", soft_wrap=True)
+    for task in comparison.tasks:
+        _task(task, console)
+
+
+def _task(task: TaskResult, console: Console) -> None:
+    from rich import box
+    from rich.table import Table
+
+    console.print()
+    better = "higher is better" if task.higher_is_better else "lower is better"
+    console.print(
+        f"{printable(task.task)}: {printable(task.title)}; {task.steps} steps; {better}", style="bold", soft_wrap=True
+    )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, heading in enumerate(headings(task)):
+        table.add_column(heading, justify="left" if number == 0 else "right", overflow="fold")
+    for variant in task.variants:
+        table.add_row(*row(variant))
+    console.print(table)
+    for sentence in task.verdict:
+        console.print(f"- {printable(sentence)}", soft_wrap=True)
+    for variant in task.variants:
+        if variant.note and not variant.not_run_because:
+            console.print(f"  calibration for {printable(variant.variant)}: {printable(variant.note)}", soft_wrap=True)

@@ -1,0 +1,276 @@
+"""Comparisons that are really trained: the same starts, the pattern of the loss scalings, early ends, user's models."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from hwprobe.cli.compare import compare
+from hwprobe.errors import InputError
+from hwprobe.model.compare.factory import factory_task
+from hwprobe.model.compare.facts import Comparison
+from hwprobe.model.compare.running import compare_tasks
+from hwprobe.model.compare.tasks import BUILTIN_TASKS, builtin_task
+from hwprobe.model.compare.training import build_under, memory_of
+from hwprobe.model.compare.variants import parse_variants
+from hwprobe.serialize import from_json
+
+PATTERN = (
+    "float32,mixed_float16:dynamic,mixed_float16:static=auto,mixed_float16:static=2^24,mixed_float16:none,"
+    "mixed_bfloat16"
+)
+
+
+def _task(name):
+    if name.startswith("digits"):
+        pytest.importorskip("sklearn", reason="the digits ship inside of scikit-learn")
+    return builtin_task(name)
+
+
+def _measure(keras, task, variants=PATTERN, **options):
+    keras.config.set_dtype_policy("float32")
+    result = compare_tasks([_task(task)], parse_variants(variants), **{"seeds": 2, **options})
+    return result.tasks[0], {variant.variant: variant for variant in result.tasks[0].variants}
+
+
+@pytest.mark.parametrize("task", ["digits_mlp", "regression_large"])
+def test_too_large_a_static_scale_loses_its_runs_and_nothing_else_does(keras, task):
+    _, by_name = _measure(keras, task, steps=100)
+    assert by_name["mixed_float16:static=2^24"].lost == 2
+    assert sum(variant.lost for variant in by_name.values()) == 2
+    assert by_name["mixed_float16:static=auto"].loss_scaling.mode == "static"
+    assert by_name["mixed_bfloat16"].loss_scaling.mode == "none"
+    assert by_name["mixed_bfloat16"].metric.mean == pytest.approx(by_name["float32"].metric.mean, rel=0.1)
+
+
+def test_a_dynamic_scale_comes_down_at_the_cost_of_a_few_steps(keras):
+    _, by_name = _measure(keras, "regression_large", "float32,mixed_float16:dynamic", steps=60)
+    for run in by_name["mixed_float16:dynamic"].runs:
+        assert 8 <= run.skipped_steps <= 16
+        assert run.first_bad_step == 0
+        assert run.non_finite_steps == run.skipped_steps
+        assert run.scales[-1] == run.scales[0] * 2.0 ** (1 - run.skipped_steps)
+
+
+def test_tiny_gradients_vanish_without_scaling_and_only_then(keras):
+    task, by_name = _measure(keras, "regression_tiny", steps=200)
+    assert sum(variant.lost for variant in by_name.values()) == 0
+    assert by_name["mixed_float16:none"].zero_share > 0.9
+    assert all(variant.zero_share < 0.3 for name, variant in by_name.items() if not name.endswith(":none"))
+    assert any(sentence.startswith("mixed_float16:none has a worse") for sentence in task.verdict)
+    assert by_name["mixed_float16:static=auto"].loss_scaling.initial_scale > 2.0**14
+
+
+@pytest.mark.parametrize("task", ["digits_cnn", "text"])
+def test_the_larger_tasks_learn_in_float16_too(keras, task):
+    variants = "float32,mixed_float16:dynamic,mixed_float16:static=2^24"
+    _, by_name = _measure(keras, task, variants, steps=30, seeds=1)
+    assert by_name["mixed_float16:static=2^24"].lost == 1
+    for name in ("float32", "mixed_float16:dynamic"):
+        losses = by_name[name].runs[0].losses
+        assert np.mean(losses[-5:]) < np.mean(losses[:5])
+    reference, mixed = (by_name[name].runs[0].losses for name in ("float32", "mixed_float16:dynamic"))
+    assert mixed[0] == pytest.approx(reference[0], rel=0.01)
+
+
+def test_every_variant_starts_from_the_same_weights_on_the_same_data(keras):
+    _, by_name = _measure(keras, "digits_mlp", "mixed_bfloat16,float32,mixed_float16:none", steps=6)
+    for seed in range(2):
+        first = [variant.runs[seed].losses[0] for variant in by_name.values()]
+        assert max(first) - min(first) < 0.02
+    losses = {variant.runs[seed].losses[0] for variant in by_name.values() for seed in range(2)}
+    assert len(losses) > 3, "the seeds start from different weights"
+
+
+def test_the_global_policy_is_the_same_afterwards(keras):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    assert build_under(lambda: keras.layers.Dense(1).compute_dtype, "mixed_float16") == "float16"
+    with pytest.raises(RuntimeError):
+        build_under(_fail, "float32")
+    assert keras.config.dtype_policy().name == "mixed_bfloat16"
+
+
+def _fail():
+    raise RuntimeError("no")
+
+
+def _interrupt_after(calls):
+    def progress(what, done, total):
+        if what.endswith("training") and done >= calls:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_an_interrupted_comparison_keeps_what_was_measured(keras):
+    keras.config.set_dtype_policy("float32")
+    tasks = [builtin_task("regression_large"), builtin_task("regression_tiny")]
+    result = compare_tasks(
+        tasks, parse_variants("float32,mixed_bfloat16"), seeds=3, steps=10, progress=_interrupt_after(14)
+    )
+    assert result.stopped == "interrupted"
+    assert [task.task for task in result.tasks] == ["regression_large"]
+    assert [[run.steps for run in variant.runs] for variant in result.tasks[0].variants] == [[10, 4], [10, 4]]
+
+
+def test_the_time_limit_ends_a_comparison_too(keras):
+    keras.config.set_dtype_policy("float32")
+    result = compare_tasks(
+        [builtin_task("regression_large")], parse_variants("float32"), steps=10**6, time_limit_seconds=3.0
+    )
+    assert result.stopped == "time limit"
+    assert 0 < result.tasks[0].variants[0].runs[0].steps < 10**6
+
+
+def test_a_task_that_does_not_exist_is_refused():
+    with pytest.raises(InputError, match="digits_mlp"):
+        builtin_task("imagenet")
+
+
+def test_missing_scikit_learn_is_named_with_its_extra(keras, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(InputError, match=r"tf-hwprobe\[compare\]"):
+        builtin_task("digits_mlp")
+
+
+@pytest.mark.parametrize("name", BUILTIN_TASKS)
+def test_the_data_of_a_task_depends_on_the_seed_alone(keras, name):
+    task = _task(name)
+    one, same, other = (next(task.batches(seed)) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one[0], same[0])
+    assert not np.array_equal(one[0], other[0])
+
+
+class _Memory:
+    """Stands in for `tf.config.experimental` on a GPU."""
+
+    def __init__(self):
+        self.info = {"current": 100, "peak": 900}
+
+    def reset_memory_stats(self, device):
+        self.info["peak"] = self.info["current"]
+
+    def get_memory_info(self, device):
+        return dict(self.info)
+
+
+def test_a_device_that_tells_is_asked_for_the_peak_above_what_is_resident():
+    memory = _Memory()
+    assert memory_of(lambda: memory.info.update(peak=700), memory, "GPU:0") == 600
+
+
+def test_a_device_that_does_not_tell_still_does_the_work(keras):
+    import tensorflow as tf
+
+    done = []
+    assert memory_of(lambda: done.append(1), tf.config.experimental, "CPU:0") is None
+    assert done == [1]
+
+
+FACTORIES = """
+import keras
+import numpy as np
+
+def _model():
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1, dtype="float32")])
+
+def _data():
+    generator = np.random.default_rng(0)
+    return [(x, x.sum(axis=1, keepdims=True)) for x in generator.normal(size=(6, 8, 4)).astype("float32")]
+
+def make():
+    return _model(), "mse", _data()
+
+def compiled():
+    model = _model()
+    model.compile(keras.optimizers.SGD(0.05), keras.losses.mean_squared_error)
+    return model, None, (batch for batch in _data())
+
+def unbuilt():
+    return keras.Sequential([keras.layers.Dense(1)]), "mse", _data()
+
+def two():
+    return _model(), "mse"
+
+def no_loss():
+    return _model(), None, _data()
+
+def no_data():
+    return _model(), "mse", []
+
+def weighted():
+    return _model(), "mse", [(x, y, np.ones(8)) for x, y in _data()]
+"""
+
+
+@pytest.fixture
+def folder(keras, tmp_path, monkeypatch):
+    (tmp_path / "my_task.py").write_text(FACTORIES, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield tmp_path
+    sys.modules.pop("my_task", None)
+
+
+@pytest.mark.parametrize("factory", ["make", "compiled", "unbuilt"])
+def test_a_users_model_is_compared(folder, factory):
+    small = ["--variants", "float32,mixed_float16:dynamic", "--seeds", "2", "--steps", "30"]
+    result = CliRunner().invoke(
+        compare,
+        [f"my_task:{factory}", *small, "--format", "json", "--html", "report.html"],
+    )
+    assert result.exit_code == 0, result.output
+    answer = from_json(result.stdout, Comparison)
+    losses = answer.tasks[0].variants[1].runs[0].losses
+    assert losses[-1] < losses[0]
+    assert [variant.variant for variant in answer.tasks[0].variants] == ["float32", "mixed_float16:dynamic"]
+    assert "<svg" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("factory", "words"),
+    [
+        ("two", "returned 2 things"),
+        ("no_loss", "gave no loss"),
+        ("no_data", "no batch"),
+        ("weighted", "sample weights are not used"),
+        ("missing", "has no 'missing'"),
+    ],
+)
+def test_a_factory_that_does_not_fit_is_refused(folder, factory, words):
+    with pytest.raises(InputError, match=words):
+        factory_task(f"my_task:{factory}")
+
+
+def test_a_model_of_tf_keras_is_refused(folder):
+    pytest.importorskip("tf_keras")
+    (folder / "old_task.py").write_text(
+        "import tf_keras\ndef make():\n    return tf_keras.Sequential([tf_keras.layers.Dense(1)]), 'mse', [1]\n"
+    )
+    with pytest.raises(InputError, match="Keras 3"):
+        factory_task("old_task:make")
+    del sys.modules["old_task"]
+
+
+def test_the_command_prints_a_table_and_a_verdict(folder):
+    result = CliRunner().invoke(
+        compare, ["--task", "regression_large", "--variants", "float32,mixed_bfloat16", "--seeds", "2", "--steps", "8"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "regression_large: regression on targets of 1000" in result.output
+    assert "- no run was lost in any of 2 variants" in result.output
+
+
+def test_a_factory_and_a_task_are_one_too_many(folder):
+    result = CliRunner().invoke(compare, ["my_task:make", "--task", "text"])
+    assert result.exit_code == 2
+    assert "not both" in result.output
+
+
+def test_the_result_can_go_to_a_file(folder):
+    arguments = ["--task", "regression_large", "--variants", "float32", "--seeds", "1", "--steps", "5"]
+    result = CliRunner().invoke(compare, [*arguments, "--format", "json", "--output", "compare.json"])
+    assert result.stdout == ""
+    assert json.loads((folder / "compare.json").read_text())["schema"] == "hwprobe.compare/1"
