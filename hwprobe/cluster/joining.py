@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,11 +15,13 @@ from hwprobe.cluster.record import NodeRecord, node_record
 from hwprobe.cluster.workers import Workers, find_workers
 from hwprobe.configuration import Decision
 from hwprobe.decide import Request
-from hwprobe.errors import AgreementError
+from hwprobe.errors import AgreementError, InputError
 from hwprobe.policy import Policy
 from hwprobe.report import Fact, Report
 
 PLAN_VARIABLE = "HWPROBE_PLAN"
+TIMEOUT_VARIABLE = "HWPROBE_AGREEMENT_TIMEOUT"
+MAX_TIMEOUT_SECONDS = 86_400
 
 _TOGETHER = "what the workers found together"
 
@@ -55,7 +58,7 @@ def decision_of_job(
     request: Request,
     environment: Mapping[str, str],
     plan: str | Path | Plan | None = None,
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    timeout_seconds: float | None = None,
 ) -> Decision:
     """Give the decision that this process has to apply: the job's where it trains with others, else its own.
 
@@ -66,7 +69,8 @@ def decision_of_job(
         request: What the caller asked for.
         environment: Usually `os.environ`.
         plan: A plan or its file; None takes the file that `HWPROBE_PLAN` names, where it is set.
-        timeout_seconds: How long to wait for other workers, where there is no plan.
+        timeout_seconds: How long to wait for other workers, where there is no plan; None takes what
+            `HWPROBE_AGREEMENT_TIMEOUT` says, else 60 s.
 
     Returns:
         `own` for a process that trains alone and has no plan.
@@ -81,7 +85,8 @@ def decision_of_job(
         if workers is None:
             return own
         record = node_record(report, own, policy, environment=environment, request=request)
-        taken = _Taken(plan=_agree_once(workers, record, environment, timeout_seconds), where=_TOGETHER)
+        seconds = timeout_seconds if timeout_seconds is not None else _timeout(environment)
+        taken = _Taken(plan=_agree_once(workers, record, environment, seconds), where=_TOGETHER)
     checked = check_plan(
         taken.plan,
         host=current_host(environment),
@@ -91,6 +96,21 @@ def decision_of_job(
     )
     _refuse_contradiction(checked, request, taken.where)
     return _with_own_memory(decision_from_plan(checked, own), request)
+
+
+def _timeout(environment: Mapping[str, str]) -> float:
+    text = environment.get(TIMEOUT_VARIABLE, "").strip()
+    if not text:
+        return DEFAULT_TIMEOUT_SECONDS
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= MAX_TIMEOUT_SECONDS:
+        raise InputError(
+            f"{TIMEOUT_VARIABLE}={text[:40]!r}: expected seconds, more than 0 and up to {MAX_TIMEOUT_SECONDS}"
+        )
+    return seconds
 
 
 class _Taken(Fact, frozen=True, kw_only=True):

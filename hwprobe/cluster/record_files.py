@@ -154,8 +154,10 @@ def _read_file(path: Path, *, named: bool) -> Iterator[NodeRecord | UnreadableRe
             start = stream.read(MAX_RECORD_BYTES + 1)
             if _is_many_lines(start):
                 yield from _read_lines(_lines(stream, start), str(path))
-            elif named or not _is_plan(start):
-                yield _record(start, str(path))
+                return
+        record = _record(start, str(path))
+        if named or isinstance(record, NodeRecord) or not _is_plan(start):
+            yield record
     except OSError as error:
         yield UnreadableRecord(where=str(path), reason=error.strerror or str(error))
 

@@ -192,15 +192,16 @@ class Slurm:
         (self.folder / "machine").mkdir()
         (self.folder / "bin").mkdir()
         machine = self.folder / "machine" / "now"
-        for path, command in ((self.hwprobe, '-m hwprobe "$@"'), (self.python, '"$@"')):
-            path.write_text(
+        path = os.pathsep.join([str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])])
+        for program, command in ((self.hwprobe, '-m hwprobe "$@"'), (self.python, '"$@"')):
+            program.write_text(
                 "#!/bin/bash\n"
                 f'[ -e "{machine}/description" ] || exit 1\n'
-                f'export HWPROBE_TEST_MACHINE="{machine}/description" PYTHONPATH="{HOOK}"\n'
+                f'export HWPROBE_TEST_MACHINE="{machine}/description" PYTHONPATH="{path}"\n'
                 f'export LD_LIBRARY_PATH="{machine}/lib" TF_CPP_MIN_LOG_LEVEL=3\n'
                 f'exec "{sys.executable}" {command}\n'
             )
-            path.chmod(0o755)
+            program.chmod(0o755)
 
     def _start_munge(self) -> None:
         # munged refuses a socket below folders that others may write to, which a folder for temporary files is.

@@ -138,3 +138,18 @@ def test_what_may_work_is_not_refused_early() -> None:
         None,
         {"TF_CONFIG": '{"cluster": {"worker": ["n1:1", "n2:1"]}, "task": {"type": "worker", "index": 0}}'},
     )
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf", "1e9"])
+def test_a_time_limit_is_a_positive_number_of_seconds(text: str) -> None:
+    environment = {"TF_CONFIG": '{"cluster": {"worker": ["n1:1", "n2:1"]}, "task": {"type": "worker", "index": 0}}'}
+    found = report(gpus=[A100])
+    own = decide(found, Policy())
+    with pytest.raises(InputError, match="HWPROBE_AGREEMENT_TIMEOUT"):
+        decision_of_job(
+            own,
+            report=found,
+            policy=Policy(),
+            request=Request(),
+            environment=environment | {"HWPROBE_AGREEMENT_TIMEOUT": text},
+        )
