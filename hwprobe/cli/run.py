@@ -30,6 +30,11 @@ def _loss_scaling(_ctx: click.Context, _parameter: click.Parameter, value: str |
     "--require", multiple=True, metavar="EXPR", help="What the script needs, as for `check`. May be repeated."
 )
 @click.option("--allow-fallback", is_flag=True, help="Take another dtype policy where the wanted one cannot be met.")
+@click.option(
+    "--plan",
+    type=click.Path(path_type=Path, resolve_path=True),
+    help="Take this plan, which `hwprobe plan` made for all nodes.",
+)
 @click.option("--strict", is_flag=True, help="Stop where a setting cannot be applied.")
 @click.option("--quiet", is_flag=True, help="Say nothing unless something is wrong.")
 @click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m MODULE` does.")
@@ -41,6 +46,7 @@ def run(
     memory_growth: bool | None,
     require: tuple[str, ...],
     allow_fallback: bool,
+    plan: Path | None,
     strict: bool,
     quiet: bool,
     module: str | None,
@@ -65,6 +71,7 @@ def run(
             memory_growth=memory_growth,
             require=require,
             allow_fallback=allow_fallback,
+            plan=plan,
             strict=strict,
             quiet=quiet,
         )

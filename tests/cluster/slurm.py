@@ -89,9 +89,12 @@ class Slurm:
                 process.kill()
                 process.wait()
 
-    def place(self, node: str, machine: Machine | None) -> None:
-        """Give a node another machine; None takes its machine away, and hwprobe cannot start there any more."""
-        link = self._slot(node) / "now"
+    def place(self, node: str | None, machine: Machine | None) -> None:
+        """Give a node another machine; None takes its machine away, and hwprobe cannot start there any more.
+
+        Without a node: the machine that jobs are submitted from.
+        """
+        link = (self.folder / "machine" if node is None else self._slot(node)) / "now"
         link.unlink(missing_ok=True)
         if machine is not None:
             link.symlink_to(machine.folder)
@@ -112,6 +115,11 @@ class Slurm:
             text=True,
             timeout=timeout,
         )
+
+    def shell(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a line of shell, as a user who has hwprobe and its Python on the path."""
+        path = f"{self.folder / 'bin'}:{SYSTEM_PATH}"
+        return self.run(["bash", "-euo", "pipefail", "-c", command], timeout=JOB_SECONDS, PATH=path)
 
     def submit(self, script: Path, *options: str, timeout: float = JOB_SECONDS, **variables: str) -> Finished:
         """Submit a batch script and wait for its end.

@@ -8,9 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
+from hwprobe.cluster.merge import merge
+from hwprobe.cluster.plan import Plan, plan_to_json
+from tests.cluster.records import cpu, t4
 from tests.cluster.test_agreement import free_ports
 from tests.machine import A100, T4, Machine
 
@@ -223,3 +227,44 @@ def test_strategies_within_one_process_are_verified() -> None:
     *synchronous, asynchronous = done.stdout.splitlines()
     assert synchronous == ["mirrored: 2 True", "one: 1 True", "none: 1 True"]
     assert "give every task the same plan (HWPROBE_PLAN)" in asynchronous
+
+
+SCRIPT = """
+import os
+os.chdir("/")
+import keras
+print("policy:", keras.mixed_precision.global_policy().name)
+"""
+
+
+def run_script(folder: Path, plan: Plan) -> subprocess.CompletedProcess[str]:
+    (folder / "plan.json").write_text(plan_to_json(plan))
+    (folder / "script.py").write_text(SCRIPT)
+    return subprocess.run(
+        [sys.executable, "-m", "hwprobe", "run", "--plan", "plan.json", "script.py"],
+        cwd=folder,
+        env=on_cpu() | {"SLURMD_NODENAME": "n1"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+    )
+
+
+def test_a_script_runs_with_the_plan_that_the_command_names(tmp_path: Path) -> None:
+    done = run_script(tmp_path, merge([t4("n1"), cpu("n2")]))
+    assert (done.returncode, done.stdout) == (0, "policy: float32\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        (merge([t4("n1"), t4("n2")]), "it asks for mixed_float16"),
+        (merge([t4("n9")]), "this node, n1, is not in it"),
+        (merge([t4("n1")], expect=2), "the job must not start"),
+    ],
+)
+def test_a_script_does_not_go_on_where_its_plan_is_refused(tmp_path: Path, plan: Plan, says: str) -> None:
+    done = run_script(tmp_path, plan)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "plan.json is refused and nothing was applied" in done.stderr
+    assert says in done.stderr
