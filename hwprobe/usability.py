@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hwprobe.capability import ComputeCapability
 from hwprobe.configuration import DTYPE_POLICIES, DeviceUsability, DtypePolicy, Usable
 from hwprobe.knowledge.kernels import KernelCode, code_for
@@ -48,6 +50,21 @@ def usability(report: Report, policy: Policy) -> tuple[DeviceUsability, ...]:
     if not gpus:
         return (_cpu_usability(report.host),)
     return tuple(gpu_usability(gpu, report.tensorflow, policy, other_backend(report)) for gpu in gpus)
+
+
+def visible_devices_value(devices: Sequence[DeviceUsability]) -> str:
+    """Write what CUDA_VISIBLE_DEVICES would have to be, to show these GPUs and no others.
+
+    Args:
+        devices: In the order in which they are to be numbered.
+
+    Returns:
+        Their UUIDs; for a device that was only described, and has none, words that stand for it.
+    """
+    return ",".join(
+        device.subject if device.subject.startswith(("GPU-", "MIG-")) else f"<UUID of {device.label}>"
+        for device in devices
+    )
 
 
 def other_backend(report: Report) -> str | None:

@@ -18,6 +18,7 @@ EXIT_INTERRUPTED = 130
 _COMMANDS = {
     "audit": "hwprobe.cli.audit:audit",
     "calibrate": "hwprobe.cli.calibrate:calibrate",
+    "capture": "hwprobe.cli.capture:capture",
     "check": "hwprobe.cli.check:check",
     "explain": "hwprobe.cli.explain:explain",
     "gpus": "hwprobe.cli.gpus:gpus",
@@ -27,6 +28,7 @@ _COMMANDS = {
     "run": "hwprobe.cli.run:run",
     "schema": "hwprobe.cli.schema:schema",
     "template": "hwprobe.cli.template:template",
+    "why-not": "hwprobe.cli.why_not:why_not",
 }
 """Command to where it is. Loaded when it is called, so that no command pays for the others."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import msgspec
 
+from hwprobe.cli.described import other_machine, other_machine_options
 from hwprobe.cli.waiting import waiting
 from hwprobe.files import write_aside
 from hwprobe.policy import FAIL_ON, CheckWish, FailOn
@@ -39,6 +40,7 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file, whole or not at all.")
 @click.option("--fast", is_flag=True, help="Leave out TensorFlow's own answer (and the start of its runtime).")
+@other_machine_options
 @click.option("--policy", metavar="NAME|FILE", help="Policy to decide by; see `hwprobe policy list`.")
 @click.option("--require", multiple=True, metavar="EXPR", help=f"What the job needs: {ACCEPTED}. May be repeated.")
 @click.option(
@@ -62,6 +64,9 @@ def check(
     format_: str,
     output: Path | None,
     fast: bool,
+    from_: Path | None,
+    target: str | None,
+    tensorflow: str | None,
     policy: str | None,
     require: tuple[str, ...],
     timeout: float,
@@ -73,8 +78,13 @@ def check(
 ) -> None:
     """Look at this machine and this Python environment, and say what TensorFlow can use.
 
+    With --from or --target the same is said of another machine, which need not be here.
+
     Exit status: 0 ready, 1 not ready, 2 wrong usage or an input that cannot be read, 3 could not be determined.
     """
+    report = other_machine(from_, target, tensorflow)
+    if report is not None and record is not None:
+        raise click.UsageError("--record is for the node that it runs on, and goes with neither --from nor --target")
     with waiting() as on_wait:
         result = run_check(
             policy=policy,
@@ -83,6 +93,7 @@ def check(
             fast=fast,
             strict=strict,
             wish=wish_from(select, ignore, fail_on),
+            report=report,
             on_wait=on_wait,
         )
     if record is not None:

@@ -6,11 +6,13 @@ import json
 
 import click
 
+from hwprobe.offline.recording import Capture
 from hwprobe.preflight import Check
 from hwprobe.report import Report
 from hwprobe.serialize import json_schema
+from hwprobe.why_not import WhyNot
 
-_TYPES = {"check": Check, "report": Report}
+_TYPES = {"capture": Capture, "check": Check, "report": Report, "why-not": WhyNot}
 
 
 @click.command()

@@ -43,6 +43,8 @@ def write_text(check: Check, stream: TextIO, *, color: bool | None = None) -> No
     report, decision = check.report, check.decision
     if report is None or decision is None:
         return
+    if report.origin != "machine":
+        _say(console, f"not this machine: {printable(report.origin)}")
     if check.verdict != "ready":
         _say(console, f"decision: {decision_line(decision)}")
     if report.devices:
@@ -50,6 +52,8 @@ def write_text(check: Check, stream: TextIO, *, color: bool | None = None) -> No
         console.print(_table(report))
         console.print()
     _say(console, versions_line(report) + f"; policy {printable(decision.policy)}")
+    for assumption in report.assumptions:
+        _say(console, f"assumed: {printable(assumption)}")
     for name, reason in _unread(report):
         _say(console, f"{name}: {reason}", "yellow")
     for finding in worst_first(check.findings):
@@ -141,7 +145,8 @@ def versions_line(report: Report) -> str:
     if driver is not None and driver.version is not None:
         ceiling = f" (CUDA up to {driver.cuda_version})" if driver.cuda_version else ""
         parts.append(f"driver {driver.version}{ceiling}")
-    parts.append(f"Python {report.host.python}")
+    if report.host.python is not None:
+        parts.append(f"Python {report.host.python}")
     return printable(", ".join(part for part in parts if part))
 
 
@@ -163,7 +168,8 @@ def _tensorflow_version(report: Report) -> str:
 def _keras_version(report: Report) -> str:
     keras = report.keras
     if keras is None:
-        return "no Keras"
+        described = report.sources.tensorflow_build.status is SourceStatus.SKIPPED
+        return "" if described else "no Keras"
     version = f"Keras {keras.version}" if keras.version else f"tf_keras {keras.tf_keras_version}"
     return f"{version} on {keras.backend}" if keras.backend not in (None, "tensorflow") else version
 
