@@ -46,7 +46,7 @@ def lines_with(pattern):
 
 
 PLACES = [
-    ("the folder that holds this checkout", re.escape(f"{ROOT.parent}/")),
+    ("the folder of this checkout", re.escape(f"{ROOT}/")),
     ("a workplace at the root of a disk", r"(?<![\w.~}])/" + r"work/"),
     ("a folder beside the checkout", r"\.\./" + r"shared"),
     ("a package index of one's own", r"--(extra-)?index-" + r"url|--find-" + r"links"),
