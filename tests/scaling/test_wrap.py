@@ -137,8 +137,10 @@ class TestAdopt:
         model.fit(x, y, epochs=3, verbose=0)
         model.fit(np.full_like(x, np.nan), y, epochs=1, verbose=0)
         moments = [variable.numpy() for variable in model.optimizer.inner_optimizer.variables]
+        scale = float(model.optimizer.dynamic_scale)
+        assert scale < 2.0**15
         assert adopt(model)
-        assert float(model.optimizer.dynamic_scale) == 2.0**14
+        assert float(model.optimizer.dynamic_scale) == scale
         assert all(
             (now.numpy() == then).all()
             for now, then in zip(model.optimizer.inner_optimizer.variables, moments, strict=True)
