@@ -19,9 +19,9 @@ from hwprobe.policy_reader import read_policy
 from hwprobe.report import Fact, Report, SourceStatus
 from hwprobe.requirements import Requirement, parse_requirements, unmet_requirements
 from hwprobe.rules.catalogue import CATALOGUE
+from hwprobe.rules.cuda import CUDA_NO_DEVICE
 from hwprobe.rules.judge import as_causes, judge, leave_aside, with_primary
 from hwprobe.rules.own import REQUIREMENT_NOT_MET
-from hwprobe.rules.start import CUDA_NO_DEVICE
 from hwprobe.rules.verdict import Case
 from hwprobe.usability import usability
 

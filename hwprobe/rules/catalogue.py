@@ -4,33 +4,63 @@ from __future__ import annotations
 
 from hwprobe.findings import Rule
 from hwprobe.rules import (
-    build,
+    containers,
+    cpu,
+    cuda,
+    cudnn,
     devices,
     driver,
+    driver_fit,
+    growth,
     health,
+    keras_state,
+    kernels,
     libraries,
+    listing,
     memory,
+    mig,
+    nodes,
+    nvml,
+    other_packages,
     own,
     package,
     precision,
-    start,
+    schedulers,
     surroundings,
     visibility,
+    xla,
 )
 from hwprobe.rules.own import REQUIREMENT_NOT_MET
 from hwprobe.rules.verdict import RuleCheck
 
 CATALOGUE: tuple[RuleCheck, ...] = (
+    # Up to a driver that starts, and the GPUs behind it.
+    *containers.RULES,
     *driver.RULES,
+    *nodes.RULES,
+    *nvml.RULES,
     *devices.RULES,
     *health.RULES,
+    # What is there and was not given to this process.
     *visibility.RULES,
-    *surroundings.RULES,
-    *start.RULES,
+    *mig.RULES,
+    *schedulers.RULES,
+    *cuda.RULES,
+    # From the TensorFlow package to the GPUs that it lists.
     *package.RULES,
+    *driver_fit.RULES,
+    *kernels.RULES,
     *libraries.RULES,
-    *build.RULES,
+    *cudnn.RULES,
+    *xla.RULES,
+    *listing.RULES,
+    # What to know about the choice.
+    *other_packages.RULES,
+    *surroundings.RULES,
+    *keras_state.RULES,
+    *cpu.RULES,
     *precision.RULES,
+    *growth.RULES,
     *memory.RULES,
     *own.RULES,
 )

@@ -1,10 +1,14 @@
-"""HWP123 to HWP128: the condition of each GPU: compute mode, memory errors, fabric, virtualisation."""
+"""HWP123 to HWP128: the condition of each GPU: compute mode, memory errors, fabric, virtualisation.
+
+What is wrong with a GPU that was not given to this process is information: it is for whoever has it.
+"""
 
 from __future__ import annotations
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
-from hwprobe.report import Gpu
+from hwprobe.report import Gpu, Report, SourceStatus
 from hwprobe.rules.verdict import Case, NotApplicable, Problem, RuleCheck, Verdict
+from hwprobe.rules.visible_devices import VARIABLE
 
 COMPUTE_MODE = Rule(
     id="HWP123",
@@ -16,9 +20,9 @@ COMPUTE_MODE = Rule(
     explanation=Explanation(
         checks="The compute mode that an operator set on each GPU.",
         matters="In mode `prohibited` no process can compute on it. In `exclusive_process` the first one keeps all "
-        "others "
-        'out: they see "all CUDA-capable devices are busy or unavailable" with no memory in use.',
-        fix="`sudo nvidia-smi -i INDEX -c DEFAULT`, or end the process that holds the GPU.",
+        'others out: they see "all CUDA-capable devices are busy or unavailable" with no memory in use.',
+        fix="`sudo nvidia-smi -i INDEX -c DEFAULT`, or end the process that holds the GPU. Inside a job of a "
+        "scheduler the exclusive mode is information: there it is meant so.",
         reference="tensorflow/tensorflow#45450, #48558, #62351",
     ),
 )
@@ -26,23 +30,31 @@ COMPUTE_MODE = Rule(
 
 def compute_mode_lets_us_in(case: Case) -> Verdict:
     """HWP123."""
-    gpus = [gpu for gpu in case.report.devices if gpu.compute_mode is not None]
+    report = case.report
+    gpus = [gpu for gpu in report.devices if gpu.compute_mode is not None]
     if not gpus:
         return NotApplicable(reason="no GPU whose compute mode can be read")
     restricted = [gpu for gpu in gpus if gpu.compute_mode in ("prohibited", "exclusive_process")]
-    return tuple(_compute_mode_problem(gpu) for gpu in restricted)
-
-
-def _compute_mode_problem(gpu: Gpu) -> Problem:
-    prohibited = gpu.compute_mode == "prohibited"
-    meaning = "no process may compute on it" if prohibited else "one process at a time may compute on it"
-    return Problem(
-        subject=gpu.subject,
-        message=f"{gpu.label}, NVML index {gpu.nvml_index}, is in compute mode {gpu.compute_mode}: {meaning}",
-        evidence={"compute_mode": gpu.compute_mode, "nvml_index": gpu.nvml_index},
-        fix=(f"sudo nvidia-smi -i {gpu.nvml_index} -c DEFAULT",),
-        severity=None if prohibited else Severity.WARNING,
+    free = [gpu for gpu in report.visible_devices if gpu.compute_mode != "prohibited"]
+    return tuple(
+        Problem(
+            subject=gpu.subject,
+            message=f"{_named(gpu)} is in compute mode {gpu.compute_mode}: "
+            + ("no process" if gpu.compute_mode == "prohibited" else "one process at a time")
+            + " may compute on it",
+            evidence={"compute_mode": gpu.compute_mode, "nvml_index": gpu.nvml_index},
+            fix=(f"sudo nvidia-smi -i {_index(gpu)} -c DEFAULT",),
+            severity=_compute_mode_severity(gpu, report, bool(free)),
+        )
+        for gpu in restricted
     )
+
+
+def _compute_mode_severity(gpu: Gpu, report: Report, others: bool) -> Severity | None:
+    if gpu.compute_mode == "exclusive_process":
+        return Severity.INFO if report.host.scheduler is not None or _is_hidden(gpu, report) else Severity.WARNING
+    # Operators prohibit the card that drives a display, beside others that compute.
+    return Severity.INFO if others or _is_hidden(gpu, report) else None
 
 
 ECC_UNCORRECTED = Rule(
@@ -54,9 +66,8 @@ ECC_UNCORRECTED = Rule(
     explanation=Explanation(
         checks="NVML's count of uncorrected ECC errors since the driver was loaded.",
         matters="An uncorrected error ends the process that met it, and the numbers in that memory were wrong.",
-        fix="Drain the node, reset or restart the GPU, and look at `nvidia-smi -q -d "
-        "ECC,PAGE_RETIREMENT,ROW_REMAPPER`; "
-        "replace the board if it comes back.",
+        fix="Drain the node, reset or restart the GPU, and look at `nvidia-smi -q -d ECC,PAGE_RETIREMENT,"
+        "ROW_REMAPPER`; replace the board if it comes back.",
         reference="NVIDIA GPU Debug Guidelines",
     ),
 )
@@ -70,11 +81,11 @@ def no_memory_error_was_left(case: Case) -> Verdict:
     return tuple(
         Problem(
             subject=gpu.subject,
-            message=f"{gpu.label}, NVML index {gpu.nvml_index}: {gpu.health.ecc_uncorrected_volatile} uncorrected "
-            f"memory "
-            "errors since the driver was loaded",
+            message=f"{_named(gpu)} had {gpu.health.ecc_uncorrected_volatile} uncorrected memory "
+            f"error{'' if gpu.health.ecc_uncorrected_volatile == 1 else 's'} since the driver was loaded",
             evidence={"ecc_uncorrected_volatile": gpu.health.ecc_uncorrected_volatile},
-            fix=(f"nvidia-smi -i {gpu.nvml_index} -q -d ECC,ROW_REMAPPER", "drain the node and reset the GPU"),
+            fix=(f"nvidia-smi -i {_index(gpu)} -q -d ECC,ROW_REMAPPER", "drain the node and reset the GPU"),
+            severity=Severity.INFO if _is_hidden(gpu, case.report) else None,
         )
         for gpu in gpus
         if gpu.health.ecc_uncorrected_volatile
@@ -104,12 +115,13 @@ def no_repair_is_pending(case: Case) -> Verdict:
     return tuple(
         Problem(
             subject=gpu.subject,
-            message=f"{gpu.label}, NVML index {gpu.nvml_index}: {_repairs(gpu)} for a reset",
+            message=f"on {_named(gpu)} {_repairs(gpu)} for a reset",
             evidence={
                 "retired_pages_pending": gpu.health.retired_pages_pending,
                 "remapped_rows_pending": gpu.health.remapped_rows_pending,
             },
-            fix=(f"sudo nvidia-smi -i {gpu.nvml_index} --gpu-reset   # when nothing uses it", "or restart the node"),
+            fix=(f"sudo nvidia-smi -i {_index(gpu)} --gpu-reset   # when nothing uses it", "or restart the node"),
+            severity=Severity.INFO if _is_hidden(gpu, case.report) else None,
         )
         for gpu in gpus
         if _repairs(gpu)
@@ -149,9 +161,10 @@ def every_bad_row_was_remapped(case: Case) -> Verdict:
     return tuple(
         Problem(
             subject=gpu.subject,
-            message=f"{gpu.label}, NVML index {gpu.nvml_index}, has memory that could not be remapped",
+            message=f"{_named(gpu)} has memory that could not be remapped",
             evidence={"remapped_rows_failed": True},
-            fix=("drain the node and replace the board",),
+            fix=(f"nvidia-smi -i {_index(gpu)} -q -d ROW_REMAPPER", "drain the node and replace the board"),
+            severity=Severity.INFO if _is_hidden(gpu, case.report) else None,
         )
         for gpu in gpus
         if gpu.health.remapped_rows_failed
@@ -167,8 +180,7 @@ FABRIC_NOT_READY = Rule(
     explanation=Explanation(
         checks="On NVSwitch machines: whether each GPU has joined the fabric, and with success.",
         matters="Until then CUDA refuses to start (802), although NVML shows healthy GPUs; a single GPU of such a "
-        "machine "
-        "in a container is affected too.",
+        "machine in a container is affected too. Where CUDA starts all the same it is a warning.",
         fix="Wait, then `systemctl status nvidia-fabricmanager`; its version must be exactly the driver's.",
         reference="jax-ml/jax#24866; NVIDIA Fabric Manager User Guide",
     ),
@@ -177,10 +189,12 @@ FABRIC_NOT_READY = Rule(
 
 def fabric_is_complete(case: Case) -> Verdict:
     """HWP127."""
-    gpus = [gpu for gpu in case.report.devices if gpu.health.fabric_state not in (None, "not_supported")]
+    report = case.report
+    gpus = [gpu for gpu in report.devices if gpu.health.fabric_state not in (None, "not_supported")]
     if not gpus:
         return NotApplicable(reason="no GPU on an NVSwitch fabric")
-    return tuple(_fabric_problem(gpu) for gpu in gpus if not _fabric_joined(gpu))
+    starts = report.sources.cuda.status is SourceStatus.OK
+    return tuple(_fabric_problem(gpu, starts) for gpu in gpus if not _fabric_joined(gpu))
 
 
 def _fabric_joined(gpu: Gpu) -> bool:
@@ -188,14 +202,16 @@ def _fabric_joined(gpu: Gpu) -> bool:
     return gpu.health.fabric_state == "completed" and not gpu.health.fabric_status_code
 
 
-def _fabric_problem(gpu: Gpu) -> Problem:
+def _fabric_problem(gpu: Gpu, cuda_starts: bool) -> Problem:
     failed = gpu.health.fabric_state == "completed"
-    what = f"failed with status {gpu.health.fabric_status_code}" if failed else f"is {gpu.health.fabric_state}"
+    state = (gpu.health.fabric_state or "").replace("_", " ")
+    what = f"failed with status {gpu.health.fabric_status_code}" if failed else f"is {state}"
     return Problem(
         subject=gpu.subject,
-        message=f"the fabric registration of {gpu.label}, NVML index {gpu.nvml_index}, {what}",
+        message=f"the fabric registration of {_named(gpu)} {what}",
         evidence={"fabric_state": gpu.health.fabric_state, "fabric_status_code": gpu.health.fabric_status_code},
-        fix=("systemctl status nvidia-fabricmanager", "systemctl restart nvidia-fabricmanager"),
+        fix=("systemctl status nvidia-fabricmanager", "sudo systemctl restart nvidia-fabricmanager"),
+        severity=Severity.WARNING if cuda_starts else None,
         action=Action.DRAIN if failed else None,
     )
 
@@ -209,8 +225,7 @@ VIRTUAL_GPU = Rule(
     explanation=Explanation(
         checks="Whether a GPU is a vGPU, by NVML's virtualisation mode.",
         matters="Without a licence a vGPU is throttled or refuses CUDA; profiles ending in Q need a licence for "
-        "compute. "
-        "Its memory is the profile's, not the board's.",
+        "compute. Its memory is the profile's, not the board's.",
         fix="`nvidia-smi -q | grep -i license` shows the licence.",
         reference="tensorflow/tensorflow#48558 (GRID T4-4Q); NVIDIA vGPU documentation",
     ),
@@ -231,6 +246,20 @@ def no_gpu_is_virtual(case: Case) -> Verdict:
         for gpu in case.report.devices
         if gpu.virtualization == "vgpu"
     )
+
+
+def _named(gpu: Gpu) -> str:
+    return gpu.label if gpu.nvml_index is None else f"{gpu.label}, NVML index {gpu.nvml_index},"
+
+
+def _index(gpu: Gpu) -> str:
+    return gpu.subject if gpu.nvml_index is None else str(gpu.nvml_index)
+
+
+def _is_hidden(gpu: Gpu, report: Report) -> bool:
+    """Whether a variable keeps a GPU from this process, or a scheduler gave it to another one."""
+    chosen = VARIABLE in report.host.environment or report.host.scheduler is not None
+    return chosen and gpu.visible is False and bool(report.visible_devices)
 
 
 RULES: tuple[RuleCheck, ...] = (

@@ -1,123 +1,12 @@
-"""HWP5xx: how TensorFlow will take GPU memory."""
+"""HWP504 to HWP506: how much memory the GPUs have, and whose it is."""
 
 from __future__ import annotations
 
-from hwprobe.capability import ComputeCapability
+from collections.abc import Iterator
+
 from hwprobe.findings import Action, Explanation, Rule, Severity
-from hwprobe.knowledge.versions import cuda_release
-from hwprobe.report import Gpu
-from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
-from hwprobe.usability import devices_that_compute
-
-GROWTH_OVERRIDDEN = Rule(
-    id="HWP501",
-    name="growth-overridden",
-    title="The environment overrides memory growth",
-    severity=Severity.WARNING,
-    action=Action.USER,
-    explanation=Explanation(
-        checks="Whether TF_FORCE_GPU_ALLOW_GROWTH contradicts the memory growth that the policy asks for.",
-        matters="The variable wins over tf.config in both directions, while tf.config goes on to report what was set "
-        "through it. TensorFlow then takes nearly all memory at the first tensor, or does not when it should.",
-        fix="`unset TF_FORCE_GPU_ALLOW_GROWTH`, or set it to what the policy says.",
-        reference="tensorflow/core/common_runtime/gpu/gpu_device.cc; first allocation measured with TensorFlow 2.21",
-    ),
-)
-
-
-def environment_agrees_with_growth(case: Case) -> Verdict:
-    """HWP501."""
-    value = case.report.host.environment.get("TF_FORCE_GPU_ALLOW_GROWTH")
-    if value is None:
-        return PASS
-    if not devices_that_compute(case.report):
-        return NotApplicable(reason="no GPU will compute here")
-    wanted = case.policy.memory.growth
-    # TensorFlow accepts these two spellings only; anything else is HWP502's subject.
-    if {"true": True, "false": False}.get(value, wanted) is wanted:
-        return PASS
-    return (
-        Problem(
-            subject="memory",
-            message=f"TF_FORCE_GPU_ALLOW_GROWTH={value} overrides memory growth {'on' if wanted else 'off'}, "
-            f"which policy {case.policy.label} asks for",
-            evidence={"TF_FORCE_GPU_ALLOW_GROWTH": value, "growth": wanted},
-            fix=("unset TF_FORCE_GPU_ALLOW_GROWTH",),
-        ),
-    )
-
-
-FORCE_GROWTH_NOT_UNDERSTOOD = Rule(
-    id="HWP502",
-    name="force-growth-not-understood",
-    title="TF_FORCE_GPU_ALLOW_GROWTH has a value that TensorFlow ignores",
-    severity=Severity.WARNING,
-    action=Action.USER,
-    explanation=Explanation(
-        checks="Whether TF_FORCE_GPU_ALLOW_GROWTH is `true` or `false`.",
-        matters="TensorFlow accepts these two spellings only. `1`, `True` or `yes` are ignored with one line in its "
-        "log, and "
-        "nearly all GPU memory is taken at the first tensor.",
-        fix="`export TF_FORCE_GPU_ALLOW_GROWTH=true`",
-        reference="tensorflow/core/common_runtime/gpu/gpu_device.cc; first allocation measured with TensorFlow 2.21",
-    ),
-)
-
-
-def force_growth_is_understood(case: Case) -> Verdict:
-    """HWP502."""
-    value = case.report.host.environment.get("TF_FORCE_GPU_ALLOW_GROWTH")
-    if value is None:
-        return NotApplicable(reason="TF_FORCE_GPU_ALLOW_GROWTH is not set")
-    if value in ("true", "false"):
-        return PASS
-    meant = "true" if value.strip().lower() in ("1", "true", "yes", "on", "y") else "false"
-    return (
-        Problem(
-            subject="memory",
-            message=f"TF_FORCE_GPU_ALLOW_GROWTH={value} is ignored: TensorFlow accepts true and false, in these "
-            f"spellings",
-            evidence={"TF_FORCE_GPU_ALLOW_GROWTH": value},
-            fix=(f"export TF_FORCE_GPU_ALLOW_GROWTH={meant}",),
-        ),
-    )
-
-
-CAP_WITHOUT_GROWTH = Rule(
-    id="HWP503",
-    name="cap-without-growth",
-    title="A memory limit without growth takes the whole limit at once",
-    severity=Severity.INFO,
-    action=Action.USER,
-    explanation=Explanation(
-        checks="Whether the policy sets `limit_mib` with `growth = false`.",
-        matters="A limit is also a pre-allocation: the first tensor takes all of it. And growth that is set through "
-        "tf.config is dropped without a word as soon as a limit is set.",
-        fix="Set `growth = true` beside the limit; hwprobe then uses TF_FORCE_GPU_ALLOW_GROWTH, the only way to have "
-        "both.",
-        reference="tensorflow/tensorflow#38367; first allocation measured with TensorFlow 2.21",
-    ),
-)
-
-
-def limit_has_growth(case: Case) -> Verdict:
-    """HWP503."""
-    memory = case.policy.memory
-    if memory.limit_mib is None:
-        return NotApplicable(reason="the policy sets no memory limit")
-    if memory.growth:
-        return PASS
-    return (
-        Problem(
-            subject="memory",
-            message=f"policy {case.policy.label} limits GPU memory to {memory.limit_mib} MiB without growth: the "
-            f"first tensor "
-            "takes all of it",
-            evidence={"limit_mib": memory.limit_mib, "growth": memory.growth},
-            fix=("set growth = true in [memory] of the policy",),
-        ),
-    )
-
+from hwprobe.report import Gpu, GpuMemory, Report
+from hwprobe.rules.verdict import Case, NotApplicable, Problem, RuleCheck, Verdict
 
 MEMORY_IN_USE = Rule(
     id="HWP504",
@@ -126,11 +15,11 @@ MEMORY_IN_USE = Rule(
     severity=Severity.WARNING,
     action=Action.USER,
     explanation=Explanation(
-        checks="How much of each visible GPU's memory is free.",
+        checks="How much of each visible GPU's or MIG instance's memory is free: less than half is a warning, less "
+        "than 1 GiB an error.",
         matters="TensorFlow then fails with out-of-memory errors, or with CUDNN_STATUS_INTERNAL_ERROR, which looks "
-        "like a "
-        "broken cuDNN. Under time slicing other pods share the memory without any limit, and their processes cannot "
-        "be seen.",
+        "like a broken cuDNN. Under time slicing other pods share the memory without any limit, and their processes "
+        "cannot be seen.",
         fix="`nvidia-smi` lists the processes that it may show; wait, end them, or take another GPU.",
         reference="NVIDIA/k8s-device-plugin#90; tensorflow/tensorflow#24496",
     ),
@@ -144,30 +33,50 @@ _COHERENT = ("GH200", "GB200", "GB300")
 
 def memory_is_free(case: Case) -> Verdict:
     """HWP504."""
-    gpus = [gpu for gpu in case.report.visible_devices if _free_share(gpu) is not None and not _is_coherent(gpu)]
-    if not gpus:
+    read = [part for part in _parts(case.report) if _free_share(part[2]) is not None]
+    if not read:
         return NotApplicable(reason="no visible GPU of its own memory whose free memory was read")
-    problems = []
-    for gpu in gpus:
-        share, free, total = _free_share(gpu), gpu.memory.free_bytes, gpu.memory.total_bytes
-        if share is None or free is None or total is None or share >= _LITTLE:
+    own = _holds_cuda(case.report)
+    return tuple(
+        _memory_problem(subject, label, memory, own)
+        for subject, label, memory in read
+        if (_free_share(memory) or 0) < _LITTLE
+    )
+
+
+def _memory_problem(subject: str, label: str, memory: GpuMemory, own: bool) -> Problem:
+    free, total = memory.free_bytes or 0, memory.total_bytes or 0
+    who = "this process or another one" if own else "something else"
+    severity = Severity.ERROR if free < _TOO_LITTLE_BYTES else None
+    return Problem(
+        subject=subject,
+        message=f"{label}: {free / 2**30:.1f} of {total / 2**30:.1f} GiB are free; {who} uses the rest",
+        evidence={"free_bytes": free, "total_bytes": total},
+        fix=("nvidia-smi",),
+        severity=Severity.INFO if own else severity,
+    )
+
+
+def _parts(report: Report) -> Iterator[tuple[str, str, GpuMemory]]:
+    """What has memory of its own: a GPU, or in MIG mode the instances; those of others are no business of ours."""
+    for gpu in report.visible_devices:
+        if _is_coherent(gpu) or gpu.memory.kind == "unified":
             continue
-        problems.append(
-            Problem(
-                subject=gpu.subject,
-                message=f"{gpu.label}: {free / 2**30:.1f} of {total / 2**30:.1f} GiB are free; something else uses "
-                f"the rest",
-                evidence={"free_bytes": free, "total_bytes": total},
-                fix=("nvidia-smi",),
-                severity=Severity.ERROR if free < _TOO_LITTLE_BYTES else None,
-            )
-        )
-    return tuple(problems)
+        if gpu.mig is None or not gpu.mig.enabled:
+            yield gpu.subject, gpu.label, gpu.memory
+            continue
+        for instance in gpu.mig.instances:
+            if instance.visible:
+                yield instance.uuid or gpu.subject, instance.name or gpu.label, instance.memory
 
 
-def _free_share(gpu: Gpu) -> float | None:
-    free, total = gpu.memory.free_bytes, gpu.memory.total_bytes
-    return free / total if free is not None and total else None
+def _holds_cuda(report: Report) -> bool:
+    """Whether this process itself has loaded what takes GPU memory."""
+    return any("libcudart" in path or "libcublas" in path for path in report.host.mapped_libraries or ())
+
+
+def _free_share(memory: GpuMemory) -> float | None:
+    return memory.free_bytes / memory.total_bytes if memory.free_bytes is not None and memory.total_bytes else None
 
 
 def _is_coherent(gpu: Gpu) -> bool:
@@ -183,8 +92,7 @@ COHERENT_CACHE = Rule(
     explanation=Explanation(
         checks="On GH200, GB200 and GB300: whether much of the memory is in use.",
         matters="The host's kernel sees this memory too and may keep files in it. Little free memory on an idle GPU "
-        "is no "
-        "sign of another process; the cache gives way.",
+        "is no sign of another process; the cache gives way.",
         fix="Nothing.",
         reference="vllm-project/vllm#39361",
     ),
@@ -203,7 +111,7 @@ def coherent_memory_is_free(case: Case) -> Verdict:
             evidence={"free_bytes": gpu.memory.free_bytes, "total_bytes": gpu.memory.total_bytes},
         )
         for gpu in gpus
-        if (share := _free_share(gpu)) is not None and share < _LITTLE
+        if (share := _free_share(gpu.memory)) is not None and share < _LITTLE
     )
 
 
@@ -216,8 +124,7 @@ UNIFIED_MEMORY = Rule(
     explanation=Explanation(
         checks="Whether a visible GPU has no memory of its own (GB10, Jetson).",
         matters="NVML does not tell its size: what the host has free is what there is. Data that the script loads "
-        "takes from "
-        "the same memory.",
+        "takes from the same memory.",
         fix="Nothing; leave memory growth on.",
         reference="vllm-project/vllm#9728; NVIDIA DGX Spark known issues (nvidia-smi memory)",
     ),
@@ -228,113 +135,22 @@ def memory_is_the_gpus_own(case: Case) -> Verdict:
     """HWP505."""
     if not case.report.visible_devices:
         return NotApplicable(reason="no visible GPU")
-    total = case.report.host.memory_total_bytes
+    total, free = case.report.host.memory_total_bytes, case.report.host.memory_available_bytes
+    size = ", whose size could not be read" if total is None else f" of {total / 2**30:.0f} GiB"
+    size += "" if free is None else f", of which {free / 2**30:.0f} GiB are available"
     return tuple(
         Problem(
             subject=gpu.subject,
-            message=f"{gpu.label} shares the host's memory"
-            + (f" of {total / 2**30:.0f} GiB" if total is not None else ", whose size could not be read"),
-            evidence={"memory_total_bytes": total},
+            message=f"{gpu.label} shares the host's memory{size}",
+            evidence={"memory_total_bytes": total, "memory_available_bytes": free},
         )
         for gpu in case.report.visible_devices
         if gpu.memory.kind == "unified"
     )
 
 
-SMALL_CARD = Rule(
-    id="HWP507",
-    name="small-card-without-growth",
-    title="A small GPU without memory growth leaves cuDNN too little",
-    severity=Severity.WARNING,
-    action=Action.USER,
-    explanation=Explanation(
-        checks="Whether a visible GPU of 8 GiB or less would be filled by TensorFlow (`growth = false`).",
-        matters="TensorFlow then leaves a few hundred MiB for cuDNN and cuBLAS, and the first convolution fails with "
-        "CUDNN_STATUS_INTERNAL_ERROR, which looks like a broken installation.",
-        fix="Leave `growth = true` in the policy.",
-        reference="tensorflow/tensorflow#24496, #27144, #29632",
-    ),
-)
-
-_SMALL_BYTES = 8 * 2**30
-
-
-def small_gpus_have_growth(case: Case) -> Verdict:
-    """HWP507."""
-    small = [gpu for gpu in case.report.visible_devices if 0 < (gpu.memory.total_bytes or 0) <= _SMALL_BYTES]
-    if not small:
-        return NotApplicable(reason="no visible GPU of 8 GiB or less")
-    if case.policy.memory.growth or case.policy.memory.limit_mib is not None:
-        return PASS
-    return tuple(
-        Problem(
-            subject=gpu.subject,
-            message=f"{gpu.label} has {(gpu.memory.total_bytes or 0) / 2**30:.1f} GiB, all of which TensorFlow would "
-            f"take",
-            evidence={"total_bytes": gpu.memory.total_bytes},
-            fix=("set growth = true in [memory] of the policy",),
-        )
-        for gpu in small
-    )
-
-
-ALLOCATOR_UNSUPPORTED = Rule(
-    id="HWP508",
-    name="allocator-unsupported",
-    title="cuda_malloc_async would end the process here",
-    severity=Severity.ERROR,
-    action=Action.USER,
-    explanation=Explanation(
-        checks="Where the policy or TF_GPU_ALLOCATOR asks for cuda_malloc_async: whether the driver (CUDA 11.2) and "
-        "every "
-        "visible GPU (6.0) support it.",
-        matters="Where they do not, TensorFlow ends the process with a fatal log line and no exception.",
-        fix='Leave the allocator at "default".',
-        reference="tensorflow/core/common_runtime/gpu/gpu_cudamallocasync_allocator.cc; tensorflow/tensorflow#50669",
-    ),
-)
-
-_ASYNC = "cuda_malloc_async"
-_ASYNC_CAPABILITY = ComputeCapability(6, 0)
-_ASYNC_CUDA = (11, 2)
-
-
-def allocator_is_supported(case: Case) -> Verdict:
-    """HWP508."""
-    report = case.report
-    asked = _ASYNC in (case.policy.memory.allocator, report.host.environment.get("TF_GPU_ALLOCATOR"))
-    if not asked or not report.visible_devices:
-        return NotApplicable(reason="nobody asks for cuda_malloc_async, or no GPU is visible")
-    ceiling = cuda_release(report.driver.cuda_version) if report.driver and report.driver.cuda_version else None
-    if ceiling is None or any(gpu.compute_capability is None for gpu in report.visible_devices):
-        return Skipped(reason="the driver's CUDA version or a GPU's capability could not be read")
-    old = [
-        gpu for gpu in report.visible_devices if gpu.compute_capability and gpu.compute_capability < _ASYNC_CAPABILITY
-    ]
-    if ceiling >= _ASYNC_CUDA and not old:
-        return PASS
-    why = (
-        f"{old[0].label} is older than 6.0"
-        if old
-        else f"the driver supports CUDA {'.'.join(map(str, ceiling))}, not 11.2"
-    )
-    return (
-        Problem(
-            subject="memory",
-            message=f"cuda_malloc_async is asked for and {why}: TensorFlow would end the process",
-            evidence={"cuda": ".".join(map(str, ceiling)), "devices": [gpu.subject for gpu in old]},
-            fix=('allocator = "default" in [memory] of the policy, or unset TF_GPU_ALLOCATOR',),
-        ),
-    )
-
-
 RULES: tuple[RuleCheck, ...] = (
-    RuleCheck(GROWTH_OVERRIDDEN, environment_agrees_with_growth),
-    RuleCheck(FORCE_GROWTH_NOT_UNDERSTOOD, force_growth_is_understood),
-    RuleCheck(CAP_WITHOUT_GROWTH, limit_has_growth),
     RuleCheck(MEMORY_IN_USE, memory_is_free),
     RuleCheck(COHERENT_CACHE, coherent_memory_is_free),
     RuleCheck(UNIFIED_MEMORY, memory_is_the_gpus_own),
-    RuleCheck(SMALL_CARD, small_gpus_have_growth),
-    RuleCheck(ALLOCATOR_UNSUPPORTED, allocator_is_supported),
 )

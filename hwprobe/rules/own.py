@@ -50,8 +50,7 @@ TENSORFLOW_NEWER_THAN_TABLES = Rule(
     explanation=Explanation(
         checks="Whether this TensorFlow's release is in hwprobe's table.",
         matters="What the table would say (cuDNN's minimum, known faults) is taken from the newest release that it "
-        "has. The "
-        "GPUs that it has code for are read from its own libraries, so that part holds.",
+        "has. The GPUs that it has code for are read from its own libraries, so that part holds.",
         fix="`pip install --upgrade tf-hwprobe`",
         reference="hwprobe/knowledge/tensorflow.toml",
     ),
@@ -71,8 +70,7 @@ def tensorflow_is_in_the_tables(case: Case) -> Verdict:
         Problem(
             subject="tensorflow",
             message=f"TensorFlow {tensorflow.version} is not in hwprobe's tables; {known.version} stands in for it, "
-            f"and its "
-            f"architectures were read {origin.get(tensorflow.compute_capabilities_origin or '', 'nowhere')}",
+            f"and its architectures were read {origin.get(tensorflow.compute_capabilities_origin or '', 'nowhere')}",
             evidence={"version": tensorflow.version, "judged_as": known.version},
             fix=("pip install --upgrade tf-hwprobe",),
         ),
@@ -83,11 +81,12 @@ TABLES_OLD = Rule(
     id="HWP903",
     name="tables-old",
     title="hwprobe's tables are older than a year",
-    severity=Severity.WARNING,
+    severity=Severity.INFO,
     action=Action.USER,
     explanation=Explanation(
         checks="The newest date at which a row of hwprobe's tables was checked.",
-        matters="New GPUs, drivers and TensorFlow releases come out every few months; an old table does not know them.",
+        matters="New GPUs, drivers and TensorFlow releases come out every few months; an old table does not know them. "
+        "A GPU or a TensorFlow that really is newer has findings of its own (HWP901, HWP902).",
         fix="`pip install --upgrade tf-hwprobe`",
         reference="the column `checked` of hwprobe/knowledge/*.toml",
     ),
@@ -121,8 +120,7 @@ UNRELATED_HWPROBE = Rule(
     explanation=Explanation(
         checks="Whether the unrelated distribution `hwprobe` is installed beside tf-hwprobe.",
         matters="It installs a top-level module of the same name; files of the two lie over each other, and "
-        "whichever was "
-        "installed last is imported.",
+        "whichever was installed last is imported.",
         fix="`pip uninstall hwprobe`, then `pip install --force-reinstall tf-hwprobe`",
         reference="the distribution hwprobe 0.0.1b2 on the package index",
     ),

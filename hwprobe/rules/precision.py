@@ -175,9 +175,9 @@ TF32_BASELINE = Rule(
     explanation=Explanation(
         checks="Whether every GPU that computes has TensorFloat-32 (8.0 and newer), which TensorFlow uses for float32 "
         "unless somebody switches it off, and 16 bits are chosen.",
-        matters="The gain over float32 is then that over TensorFloat-32: about 2 in matrix products, not 8 or 16. Small "
-        "models and small batches are bound by other things and gain nothing; half the memory of activations is "
-        "saved in any case.",
+        matters="The gain over float32 is then that over TensorFloat-32: about 2 in matrix products, not 8 or 16. "
+        "Small models and small batches are bound by other things and gain nothing; half the memory of activations "
+        "is saved in any case.",
         fix="Nothing. `hwprobe bench` measures it.",
         reference="https://www.tensorflow.org/guide/mixed_precision; tensorflow/tensorflow#34406",
     ),
@@ -193,11 +193,7 @@ def mixed_precision_is_compared_with_tf32(case: Case) -> Verdict:
     if not case.policy.precision.tf32 or any("tf32" not in (gpu.tensor_cores or ()) for gpu in computing):
         return PASS
     chosen = next(
-        (
-            name
-            for name in case.policy.precision.prefer
-            if all(device.policies[name].usable is True for device in gpus)
-        ),
+        (name for name in case.policy.precision.prefer if all(device.policies[name].usable is True for device in gpus)),
         "float32",
     )
     if chosen == "float32":

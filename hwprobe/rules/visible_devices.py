@@ -11,6 +11,12 @@ from typing import Literal
 
 from hwprobe.report import Fact, Gpu
 
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+HIDE_ALL = ("", "-1")
+"""Values with which people hide every GPU on purpose."""
+NO_DEV_FILES = "NoDevFiles"
+"""What Slurm writes into the variable of a job without GPUs."""
+
 _NUMBER = re.compile(r"\s*([+-]?\d+)")
 _DUPLICATE = "the same device twice, which empties the whole list"
 
@@ -80,14 +86,15 @@ def _with_problem(entry: Entry, problem: str) -> Entry:
 def _index(text: str, count: int) -> Entry:
     match = _NUMBER.match(text)
     if match is None:
-        if text.strip() == "NoDevFiles":
+        if text.strip() == NO_DEV_FILES:
             return Entry(text=text, kind="nothing", problem="Slurm's word for a job without GPUs")
         return Entry(text=text, kind="nothing", problem="neither a number nor a UUID")
     index = int(match[1])
     if index < 0:
         return Entry(text=text, kind="index", problem="a negative number ends the list")
     if index >= count:
-        return Entry(text=text, kind="index", problem=f"there are {count} GPUs, numbered from 0")
+        counted = "is 1 GPU" if count == 1 else f"are {count} GPUs"
+        return Entry(text=text, kind="index", problem=f"there {counted}, numbered from 0")
     return Entry(text=match[1], kind="index")
 
 

@@ -37,7 +37,7 @@ CHECKS = {
     "not ready": check(report(gpus=[RTX_5090])),
     "several findings": check(report(gpus=[lost(A100), RTX_5090, hidden(T4)]), require="gpus>=4"),
     "unknown": check(
-        report(gpus=[T4], sources={"cuda": source("skipped"), "tensorflow_runtime": source("skipped")}), fail_on="never"
+        report(gpus=[T4], sources={"cuda": source("timeout"), "tensorflow_runtime": source("skipped")}), fail_on="never"
     ),
     "a hostile name": check(report(gpus=[EVIL, GTX_1660_TI]), require="gpus>=3"),
     "many findings": check(report(gpus=[RTX_5090] * 64), require="gpus>=65"),
