@@ -13,7 +13,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python3
 	$$python -c '$(SUITABLE)' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n 2 --dist loadfile
 
 .PHONY: check test lint bench clean
 

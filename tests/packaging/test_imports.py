@@ -30,6 +30,7 @@ FLOORS = (
     ("choosing for a machine that is not here", {"outlook"}),
     ("the corridor from probe to decision", {"preflight"}),
     ("what would have to change", {"why_not"}),
+    ("why not, and what would have to change", {"why_not"}),
     ("showing", {"render"}),
     ("auditing a model", {"model"}),
     ("writing into TensorFlow and Keras", {"apply", "scaling"}),
@@ -43,7 +44,10 @@ FLOORS = (
 )
 HEIGHT = {unit: height for height, (_, units) in enumerate(FLOORS) for unit in units}
 
-PURE = {"capability", "configuration", "decide", "findings", "outlook", "report", "requirements", "rules", "usability"}
+PURE = {
+    *("capability", "configuration", "decide", "findings", "outlook", "report", "requirements", "rules", "usability"),
+    "why_not",
+}
 TOUCHES_THE_WORLD = {
     *("asyncio", "ctypes", "glob", "io", "multiprocessing", "os", "pathlib", "platform", "shutil", "signal"),
     *("socket", "subprocess", "tempfile", "threading", "time", "urllib"),
