@@ -6,13 +6,15 @@ import json
 
 import click
 
+from hwprobe.cluster.plan import Plan
+from hwprobe.cluster.record import NodeRecord
 from hwprobe.offline.recording import Capture
 from hwprobe.preflight import Check
 from hwprobe.report import Report
 from hwprobe.serialize import json_schema
 from hwprobe.why_not import WhyNot
 
-_TYPES = {"capture": Capture, "check": Check, "report": Report, "why-not": WhyNot}
+_TYPES = {"capture": Capture, "check": Check, "node": NodeRecord, "plan": Plan, "report": Report, "why-not": WhyNot}
 
 
 @click.command()

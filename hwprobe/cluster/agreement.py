@@ -10,14 +10,13 @@ from typing import Any
 
 import msgspec
 
+from hwprobe.cluster.joining import DEFAULT_TIMEOUT_SECONDS
 from hwprobe.cluster.merge import merge
 from hwprobe.cluster.messages import read_secret
 from hwprobe.cluster.plan import Plan
 from hwprobe.cluster.record import NodeRecord
 from hwprobe.cluster.workers import Workers, find_workers
 from hwprobe.errors import AgreementError, InputError
-
-DEFAULT_TIMEOUT_SECONDS = 60.0
 
 HOW_TO_PLAN = (
     "Make one plan for all nodes: run `hwprobe check --record DIR` once on every node, then "

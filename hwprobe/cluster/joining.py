@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from hwprobe.cluster.agreement import DEFAULT_TIMEOUT_SECONDS, agree, refuse_impossible
-from hwprobe.cluster.job import current_host, current_job
-from hwprobe.cluster.plan import Plan, check_plan, decision_from_plan, load_plan
-from hwprobe.cluster.record import NodeRecord, node_record
 from hwprobe.cluster.workers import Workers, find_workers
-from hwprobe.configuration import Decision
+from hwprobe.configuration import Decision, DeviceUsability
 from hwprobe.decide import Request
 from hwprobe.errors import AgreementError, InputError
 from hwprobe.policy import Policy
-from hwprobe.report import Fact, Report
+from hwprobe.report import Report
+
+# A process that trains alone comes here too, and is not to pay for what only several need.
+if TYPE_CHECKING:
+    from hwprobe.cluster.plan import Plan
+    from hwprobe.cluster.record import NodeRecord
 
 PLAN_VARIABLE = "HWPROBE_PLAN"
 TIMEOUT_VARIABLE = "HWPROBE_AGREEMENT_TIMEOUT"
+DEFAULT_TIMEOUT_SECONDS = 60.0
 MAX_TIMEOUT_SECONDS = 86_400
 
 _TOGETHER = "what the workers found together"
 
 _agreed: tuple[Workers, Plan] | None = None
+
+
+class _Taken(NamedTuple):
+    """A plan, and what names it in a message."""
+
+    plan: Plan
+    where: str
 
 
 def refuse_early(plan: str | Path | Plan | None, environment: Mapping[str, str]) -> None:
@@ -41,12 +51,12 @@ def refuse_early(plan: str | Path | Plan | None, environment: Mapping[str, str])
     """
     taken = _given_plan(plan, environment)
     if taken is not None:
-        check_plan(
-            taken.plan, host=current_host(environment), job=current_job(environment), usability=(), where=taken.where
-        )
+        _check(taken, environment, usability=())
         return
     workers = find_workers(environment)
     if workers is not None and _already_agreed(workers) is None:
+        from hwprobe.cluster.agreement import refuse_impossible
+
         refuse_impossible(workers)
 
 
@@ -84,18 +94,16 @@ def decision_of_job(
         workers = find_workers(environment)
         if workers is None:
             return own
+        from hwprobe.cluster.record import node_record
+
         record = node_record(report, own, policy, environment=environment, request=request)
         seconds = timeout_seconds if timeout_seconds is not None else _timeout(environment)
-        taken = _Taken(plan=_agree_once(workers, record, environment, seconds), where=_TOGETHER)
-    checked = check_plan(
-        taken.plan,
-        host=current_host(environment),
-        job=current_job(environment),
-        usability=own.usability,
-        where=taken.where,
-    )
-    _refuse_contradiction(checked, request, taken.where)
-    return _with_own_memory(decision_from_plan(checked, own), request)
+        taken = _Taken(_agree_once(workers, record, environment, seconds), _TOGETHER)
+    from hwprobe.cluster.plan import decision_from_plan
+
+    _check(taken, environment, own.usability)
+    _refuse_contradiction(taken, request)
+    return _with_own_memory(decision_from_plan(taken.plan, own), request)
 
 
 def _timeout(environment: Mapping[str, str]) -> float:
@@ -113,18 +121,28 @@ def _timeout(environment: Mapping[str, str]) -> float:
     return seconds
 
 
-class _Taken(Fact, frozen=True, kw_only=True):
-    """A plan, and what names it in a message."""
-
-    plan: Plan
-    where: str
-
-
 def _given_plan(plan: str | Path | Plan | None, environment: Mapping[str, str]) -> _Taken | None:
-    if isinstance(plan, Plan):
-        return _Taken(plan=plan, where="the plan")
-    path = plan if plan is not None else environment.get(PLAN_VARIABLE) or None
-    return None if path is None else _Taken(plan=load_plan(path), where=f"the plan {path}")
+    place = plan if plan is not None else environment.get(PLAN_VARIABLE) or None
+    if place is None:
+        return None
+    from hwprobe.cluster.plan import load_plan
+
+    if isinstance(place, (str, Path)):
+        return _Taken(load_plan(place), f"the plan {place}")
+    return _Taken(place, "the plan")
+
+
+def _check(taken: _Taken, environment: Mapping[str, str], usability: Sequence[DeviceUsability]) -> None:
+    from hwprobe.cluster.job import current_host, current_job
+    from hwprobe.cluster.plan import check_plan
+
+    check_plan(
+        taken.plan,
+        host=current_host(environment),
+        job=current_job(environment),
+        usability=usability,
+        where=taken.where,
+    )
 
 
 def _already_agreed(workers: Workers) -> Plan | None:
@@ -136,22 +154,24 @@ def _agree_once(workers: Workers, record: NodeRecord, environment: Mapping[str, 
     global _agreed
     plan = _already_agreed(workers)
     if plan is None:
+        from hwprobe.cluster.agreement import agree
+
         plan = agree(record, environment, timeout_seconds=timeout_seconds)
         _agreed = workers, plan
     return plan
 
 
-def _refuse_contradiction(plan: Plan, request: Request, where: str) -> None:
+def _refuse_contradiction(taken: _Taken, request: Request) -> None:
     # One process that goes its own way is what a plan is there to prevent; TensorFlow would not notice it.
     if request.allow_fallback:
         return
     for name, wanted, planned in (
-        ("dtype_policy", request.dtype_policy, plan.dtype_policy),
-        ("loss_scaling", request.loss_scaling, plan.loss_scaling),
+        ("dtype_policy", request.dtype_policy, taken.plan.dtype_policy),
+        ("loss_scaling", request.loss_scaling, taken.plan.loss_scaling),
     ):
         if wanted is not None and wanted != planned:
             raise AgreementError(
-                f"{name}: this process asks for {wanted}, and {where} says {planned} for all nodes; "
+                f"{name}: this process asks for {wanted}, and {taken.where} says {planned} for all nodes; "
                 f"nothing was applied. Make the plan with that wish (hwprobe plan --prefer, --policy), or drop it here"
             )
 

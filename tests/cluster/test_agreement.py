@@ -285,10 +285,14 @@ def test_a_stranger_is_refused_and_the_workers_agree_all_the_same(line: bytes) -
 
 def test_a_silent_stranger_holds_nobody_up() -> None:
     group = Group(2)
-    silent: list[socket.socket] = []
-    results = group.agree({0: a100("n0"), 1: a100("n1")}, beside=lambda: silent.append(connect(group)))
+    results: dict[int, Plan | HwprobeError] = {}
+
+    def silent() -> None:
+        with connect(group):
+            results.update(group.agree({1: a100("n1")}))
+
+    results.update(group.agree({0: a100("n0")}, beside=silent))
     assert plan_of(results).agreed
-    silent[0].close()
 
 
 def test_a_worker_that_left_may_come_again() -> None:

@@ -107,7 +107,7 @@ def test_workers_agree_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return merge([record, t4(current_host(environment), task="worker-1")])
 
     monkeypatch.setattr("hwprobe.cluster.joining._agreed", None)
-    monkeypatch.setattr("hwprobe.cluster.joining.agree", meet)
+    monkeypatch.setattr("hwprobe.cluster.agreement.agree", meet)
     for growth in (None, None, False):
         assert join(environment=environment, memory_growth=growth)[1].dtype_policy == "mixed_float16"
     assert len(asked) == 1
