@@ -17,7 +17,7 @@ from hwprobe.knowledge.annotate import annotate
 from hwprobe.policy import CheckWish, FailOn, Policy
 from hwprobe.policy_reader import read_policy
 from hwprobe.report import Fact, Report, SourceStatus
-from hwprobe.requirements import Requirement, parse_requirements, unmet_requirements
+from hwprobe.requirements import Requirement, parse_requirements, unmet_requirements, usable_gpus
 from hwprobe.rules.catalogue import CATALOGUE
 from hwprobe.rules.cuda import CUDA_NO_DEVICE
 from hwprobe.rules.judge import as_causes, judge, leave_aside, with_primary
@@ -143,7 +143,7 @@ def assess(
     found = tuple(finding for outcome in outcomes for finding in outcome.findings)
     decision, refusal = _decide(report, policy, request or Request())
     unmet = (*refusal, *_unmet(requirements, report, decision))
-    marked = with_primary((*as_causes(found, CATALOGUE), *unmet) if unmet else found)
+    marked = with_primary((*_with_causes(found, unmet, report), *unmet))
     return Check(
         hwprobe=VERSION,
         verdict=_verdict(marked, policy.check, report),
@@ -224,6 +224,12 @@ def _unmet(requirements: Sequence[Requirement], report: Report, decision: Decisi
     ]
 
 
+def _with_causes(found: tuple[Finding, ...], unmet: Sequence[Finding], report: Report) -> tuple[Finding, ...]:
+    """Count as errors what keeps GPUs away, where GPUs are what is missing."""
+    lacking = any(finding.subject == "gpus" for finding in unmet) or (bool(unmet) and not usable_gpus(report))
+    return as_causes(found, CATALOGUE) if lacking else found
+
+
 def _requirement_finding(message: str, subject: str, wanted: str | None, found: str | None = None) -> Finding:
     rule = REQUIREMENT_NOT_MET
     return Finding(
@@ -234,6 +240,7 @@ def _requirement_finding(message: str, subject: str, wanted: str | None, found: 
         title=rule.title,
         message=message,
         evidence={"required": wanted, "found": found},
+        fix=("hwprobe explain   # each device, what it can use and why not, and what would change that",),
     )
 
 

@@ -68,9 +68,14 @@ def visible_devices_value(devices: Sequence[DeviceUsability]) -> str:
 
 
 def other_backend(report: Report) -> str | None:
-    """The backend of Keras 3 where it is not TensorFlow: then TensorFlow's build says nothing about the GPUs."""
+    """The backend of Keras 3 where it is not TensorFlow: then TensorFlow's build says nothing about the GPUs.
+
+    Keras 2 and tf_keras have TensorFlow alone, whatever the variable says.
+    """
     keras = report.keras
-    return keras.backend if keras is not None and keras.backend not in (None, "tensorflow") else None
+    if keras is None or keras.legacy or (keras.version or "").startswith("2."):
+        return None
+    return keras.backend if keras.backend != "tensorflow" else None
 
 
 def runs_on_tensorflow(report: Report) -> bool:
