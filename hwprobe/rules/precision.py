@@ -7,7 +7,7 @@ from hwprobe.configuration import DTYPE_POLICIES, DeviceUsability
 from hwprobe.findings import Action, Explanation, Rule, Severity
 from hwprobe.knowledge.tensorflow import release
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
-from hwprobe.usability import CPU_SUBJECT, devices_that_compute
+from hwprobe.usability import CPU_SUBJECT, devices_that_compute, visible_devices_value
 
 NO_TENSOR_CORES = Rule(
     id="HWP401",
@@ -123,7 +123,7 @@ def _limit(name: str, able: list[DeviceUsability], case: Case) -> Problem:
         message=f"{len(able)} of {len(case.usability)} visible GPUs could use {name}; {names} cannot: "
         f"{unable[0].policies[name].reason}",
         evidence={"policy": name, "able": [device.subject for device in able]},
-        fix=(f"export CUDA_VISIBLE_DEVICES={','.join(device.subject for device in able)}   # hides {names}",),
+        fix=(f"export CUDA_VISIBLE_DEVICES={visible_devices_value(able)}   # hides {names}",),
         severity=None if mixed else Severity.WARNING,
     )
 
