@@ -55,8 +55,9 @@ class Trainer:
         self.optimizer.build(self.model.trainable_variables)
         self._loss = loss_function(task.loss)
         self._scales = loss_scaling.mode != "none"
-        self._step = tf.function(self._train)
-        self._look = tf.function(_figures)
+        # Functions of their own: TensorFlow warns of retracing when one function is traced for many models.
+        self._step = tf.function(lambda x, y: self._train(x, y))
+        self._look = tf.function(lambda gradients: _figures(gradients))
         self._seconds: list[float] = []
         self._losses: list[float | None] = []
         self._scale_history: list[float] = []
@@ -108,7 +109,7 @@ class Trainer:
             non_finite_steps=len(self._bad_steps),
             first_bad_step=self._bad_steps[0] if self._bad_steps else None,
             zero_share=statistics.fmean(self._zero_shares) if self._zero_shares else None,
-            seconds=statistics.quantiles(timed, n=5)[0] if len(timed) >= 2 else None,
+            seconds=statistics.quantiles(timed, n=5, method="inclusive")[0] if len(timed) >= 2 else None,
             losses=tuple(self._losses),
             scales=tuple(self._scale_history),
         )
