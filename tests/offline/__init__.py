@@ -1,0 +1,1 @@
+"""Tests of reports that are made from something else than this machine."""
