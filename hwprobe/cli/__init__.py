@@ -17,9 +17,11 @@ EXIT_INTERRUPTED = 130
 
 _COMMANDS = {
     "audit": "hwprobe.cli.audit:audit",
+    "bench": "hwprobe.cli.bench:bench",
     "calibrate": "hwprobe.cli.calibrate:calibrate",
     "capture": "hwprobe.cli.capture:capture",
     "check": "hwprobe.cli.check:check",
+    "compare": "hwprobe.cli.compare:compare",
     "explain": "hwprobe.cli.explain:explain",
     "gpus": "hwprobe.cli.gpus:gpus",
     "plan": "hwprobe.cli.plan:plan",
