@@ -8,14 +8,15 @@ Importing this package loads neither TensorFlow nor NVML; each public name is lo
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from hwprobe import version
 
 __version__ = version.VERSION
 
+# `typing` would cost an import of this package as much time again as the start of the interpreter.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from hwprobe.auto import auto_configure
     from hwprobe.configuration import Applied, Decision, LossScaling
     from hwprobe.errors import (
@@ -100,6 +101,8 @@ def __getattr__(name: str) -> Any:
     place = _PUBLIC.get(name)
     if place is None:
         raise AttributeError(f"module 'hwprobe' has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(place), name)
     globals()[name] = value
     return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from hwprobe.errors import InputError
@@ -37,6 +36,9 @@ def write_aside(path: Path, text: str, *, overwrite: bool = True) -> None:
 
 
 def _write_and_rename(path: Path, text: str) -> None:
+    # It brings along shutil, random and three kinds of compression, and most checks write no file.
+    import tempfile
+
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     aside = Path(name)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,6 +77,8 @@ def _assignments(table: Mapping[str, Any]) -> list[str]:
 def _toml(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
+    import json
+
     # JSON and TOML agree on booleans, finite numbers and the escapes of a printable string.
     return json.dumps(value, ensure_ascii=False)
 

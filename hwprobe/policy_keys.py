@@ -5,8 +5,6 @@ Documents are checked key by key, so that one reading reports every mistake of a
 
 from __future__ import annotations
 
-import difflib
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -207,6 +205,9 @@ def _refuse(mistakes: list[str], path: str, value: Any, accepted: str, hint: str
 
 def suggestion(key: str, accepted: Iterable[str]) -> str:
     """Give " did you mean X?" where X is an accepted word near to the key, and nothing where there is none."""
+    # Only a mistake needs it, and every check reads a policy.
+    import difflib
+
     near = difflib.get_close_matches(key, accepted, n=1) if len(key) < _LONGEST_NAME else []
     return f" did you mean {near[0]}?" if near else ""
 
@@ -223,6 +224,8 @@ def shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "a list"
     if isinstance(value, (str, bool)):
+        import json
+
         text = json.dumps(value)
     elif isinstance(value, int) and value.bit_length() > 200:
         text = "a number of more than 60 digits"
