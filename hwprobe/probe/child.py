@@ -19,8 +19,9 @@ from types import TracebackType
 from typing import IO, Any
 
 from hwprobe.errors import InputError
+from hwprobe.probe.answer import Answer
 from hwprobe.probe.bootstrap import ReaderFailure
-from hwprobe.report import Fact, Source, SourceStatus
+from hwprobe.report import Fact, SourceStatus
 from hwprobe.serialize import from_json
 
 __all__ = ["Answer", "Child", "ReaderFailure", "ask"]
@@ -33,35 +34,6 @@ LIMIT_SECONDS = 7 * 24 * 3600.0
 
 REAP_SECONDS = 1.0
 """How long a killed child is waited for. One that sleeps inside the kernel does not die and is left behind."""
-
-
-class Answer(Fact, frozen=True, kw_only=True):
-    """What became of one reading.
-
-    Attributes:
-        status: `ok`, `absent`, `failed` or `timeout`.
-        reason: Why it is not `ok`.
-        code: The library's own error number, None where there is none.
-        error: The library's own name for that number.
-        data: What the reader returned, or knew before it failed; None if it never answered.
-        seconds: Wall time from the start of the process to its answer or its end.
-        stderr: The last 8 KiB that the process wrote to standard error (and to standard output).
-    """
-
-    status: SourceStatus
-    reason: str | None = None
-    code: int | None = None
-    error: str | None = None
-    data: dict[str, Any] | None = None
-    seconds: float
-    stderr: str = ""
-
-    @property
-    def source(self) -> Source:
-        """The same as a fact of the report, without the data."""
-        return Source(
-            status=self.status, reason=self.reason, code=self.code, error=self.error, seconds=round(self.seconds, 4)
-        )
 
 
 class _Line(Fact, frozen=True, kw_only=True):

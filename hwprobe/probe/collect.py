@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from hwprobe.errors import InputError
 from hwprobe.probe import cuda as cuda_driver
-from hwprobe.probe.child import Answer, Child
+from hwprobe.probe.absence import absent_library
+from hwprobe.probe.answer import Answer
+from hwprobe.probe.distributions import Installed, installed
 from hwprobe.probe.host import collect_host, read_kernel_module
 from hwprobe.probe.join import join
 from hwprobe.probe.libraries import request as libraries_request
+from hwprobe.probe.loader import CUDA_LIBRARY, NVML_LIBRARY
 from hwprobe.probe.readings import CudaDevice, CudaReading, NvmlReading
 from hwprobe.probe.tensorflow_build import read_build
 from hwprobe.probe.tensorflow_runtime import messages, read_in_process
@@ -33,6 +36,9 @@ from hwprobe.report import (
 )
 from hwprobe.serialize import from_builtins
 
+if TYPE_CHECKING:
+    from hwprobe.probe.child import Child
+
 DEFAULT_TIMEOUT_SECONDS = 30.0
 NOTICE_SECONDS = 1.0
 """After so long a source counts as slow, and whoever watches is told its name."""
@@ -47,6 +53,7 @@ READERS = {
     RUNTIME: "hwprobe.probe.tensorflow_runtime:read",
     LIBRARIES: "hwprobe.probe.libraries:read",
 }
+DRIVER_LIBRARIES = {NVML: NVML_LIBRARY, CUDA: CUDA_LIBRARY}
 
 FAST = Source(status=SourceStatus.SKIPPED, reason="TensorFlow's own answer was left out, as asked (--fast)")
 OTHER_BACKEND = Source(status=SourceStatus.SKIPPED, reason="TensorFlow is not imported where Keras runs without it")
@@ -116,9 +123,13 @@ def collect(
         The report. A source that failed, hung or crashed says so in `Report.sources`.
     """
     with _Asking(timeout_seconds, on_wait) as asking:
-        for source in (RUNTIME, NVML, CUDA) if runtime else (NVML, CUDA):
-            asking.start(source)
-        environment, drivers = _ask_drivers(asking, _read_environment())
+        if runtime:
+            asking.start(RUNTIME)
+        packages = installed(sys.path)
+        host, host_source = collect_host(distributions=packages)
+        asking.start_drivers(host)
+        environment = _read_environment(packages, host, host_source)
+        environment, drivers = _ask_drivers(asking, environment)
         listed = _listed(asking.answer(RUNTIME)) if runtime else _Listed(None, FAST)
     return _report(environment, listed, drivers)
 
@@ -135,7 +146,8 @@ def collect_in_process(*, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> R
     Returns:
         The report. TensorFlow's context is left as it was.
     """
-    environment = _read_environment()
+    packages = installed(sys.path)
+    environment = _read_environment(packages, *collect_host(distributions=packages))
     listed = _list_in_process(environment.keras)
     own = cuda_driver.read_in_process()
     if own is not None and listed.devices is not None:
@@ -143,19 +155,19 @@ def collect_in_process(*, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> R
         if cuda.devices and len(cuda.devices) == len(listed.devices):
             return _report(environment, listed, _Drivers(None, NOT_NEEDED, cuda, Source(status=SourceStatus.OK)))
     with _Asking(timeout_seconds, None) as asking:
-        asking.start(NVML)
-        asking.start(CUDA)
+        asking.start_drivers(environment.host)
         environment, drivers = _ask_drivers(asking, environment)
     return _report(environment, listed, drivers)
 
 
 class _Asking:
-    """The children of one collection, all ended with it."""
+    """The children of one collection, all ended with it, and what was known without one."""
 
     def __init__(self, timeout_seconds: float, on_wait: Callable[[str], None] | None) -> None:
         self._timeout_seconds = timeout_seconds
         self._on_wait = on_wait
         self._children: dict[str, Child] = {}
+        self._known: dict[str, Answer] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> _Asking:
@@ -166,16 +178,32 @@ class _Asking:
 
     def start(self, source: str, request: dict[str, object] | None = None) -> None:
         """Start asking a source."""
+        # It needs subprocess, which a machine without GPUs can do without.
+        from hwprobe.probe.child import Child
+
         child = Child(READERS[source], request or {}, timeout_seconds=self._timeout_seconds)
         self._children[source] = self._stack.enter_context(child)
 
+    def start_drivers(self, host: Host) -> None:
+        """Start asking NVML and CUDA, apart from one that this host cannot have."""
+        for source, soname in DRIVER_LIBRARIES.items():
+            absent = absent_library(soname, host)
+            if absent is None:
+                self.start(source)
+            else:
+                self._known[source] = absent
+
     def is_absent(self, source: str) -> bool:
         """Whether a source has said, quickly, that it is not there."""
+        if source in self._known:
+            return True
         child = self._children[source]
         return child.wait(QUICK_SECONDS) and child.answer().status is SourceStatus.ABSENT
 
     def answer(self, source: str) -> Answer:
         """Wait for a source."""
+        if source in self._known:
+            return self._known[source]
         child = self._children[source]
         if self._on_wait is not None and not child.wait(NOTICE_SECONDS):
             self._on_wait(source)
@@ -193,9 +221,8 @@ def _keras_needs_tensorflow(keras: Keras | None) -> bool:
     return keras is None or keras.legacy or keras.backend in (None, "tensorflow")
 
 
-def _read_environment() -> _Environment:
-    tensorflow, keras, build = read_build()
-    host, host_source = collect_host()
+def _read_environment(packages: Sequence[Installed], host: Host, host_source: Source) -> _Environment:
+    tensorflow, keras, build = read_build(distributions=packages)
     return _Environment(tensorflow, keras, build, host, host_source)
 
 

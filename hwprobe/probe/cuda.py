@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 
 from hwprobe.probe.bootstrap import ReaderFailure
-from hwprobe.probe.loader import loaded_library, long_bus_id, open_library, version_in_name
+from hwprobe.probe.loader import CUDA_LIBRARY, loaded_library, long_bus_id, open_library, version_in_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     T = TypeVar("T")
-
-LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 SUCCESS = 0
 NO_DEVICE = 100
@@ -169,7 +166,7 @@ def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001 - all
         ReaderFailure: There is no library, or CUDA does not start or does not count. `CUDA_ERROR_NO_DEVICE` (100) is
             such a failure too: CUDA gives it where nothing is there and where everything is hidden.
     """
-    driver = Driver(open_library(LIBRARY))
+    driver = Driver(open_library(CUDA_LIBRARY))
     data = _library(driver)
     try:
         driver.call("cuInit", 0)
@@ -213,7 +210,7 @@ def _loaded() -> Driver | None:
     if not hasattr(os, "RTLD_NOLOAD"):
         return None
     try:
-        return Driver(ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY))
+        return Driver(ctypes.CDLL(CUDA_LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY))
     except OSError:
         return None
 

@@ -7,12 +7,12 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hwprobe.probe.container import find_container, find_memory_limit
-from hwprobe.probe.distributions import installed, utf8
+from hwprobe.probe.distributions import Installed, installed, utf8
 from hwprobe.probe.host_devices import find_tegra, kernel_module_version, list_device_nodes, list_pci_devices
 from hwprobe.report import Host, Source, SourceStatus
 
@@ -130,12 +130,15 @@ _CUDA_LIBRARY = re.compile(
 )
 
 
-def collect_host(root: Path | None = None, *, with_name: bool = False) -> tuple[Host, Source]:
+def collect_host(
+    root: Path | None = None, *, with_name: bool = False, distributions: Sequence[Installed] | None = None
+) -> tuple[Host, Source]:
     """Read everything about the host that no GPU library has to be asked for.
 
     Args:
         root: The folder that stands for `/`; None for `ROOT`.
         with_name: Whether to read the host's name.
+        distributions: What is installed, from a caller who knows it already.
 
     Returns:
         The facts, and how the reading went. What this platform does not have, or what could not be read, is in
@@ -146,7 +149,7 @@ def collect_host(root: Path | None = None, *, with_name: bool = False) -> tuple[
     place = ROOT if root is None else root
     absent: dict[str, str] = {}
     facts = _linux(place, absent) if system == "Linux" else _elsewhere(system, absent)
-    distributions = installed(sys.path)
+    packages = installed(sys.path) if distributions is None else distributions
     host = Host(
         system=system,
         machine=platform.machine(),
@@ -156,8 +159,8 @@ def collect_host(root: Path | None = None, *, with_name: bool = False) -> tuple[
         scheduler=_scheduler(),
         notebook="ipykernel" in sys.modules,
         environment=read_environment(),
-        foreign_hwprobe=next((each.fact for each in distributions if each.name == "hwprobe"), None),
-        frameworks=tuple(each.fact for each in distributions if each.name in FRAMEWORKS),
+        foreign_hwprobe=next((each.fact for each in packages if each.name == "hwprobe"), None),
+        frameworks=tuple(each.fact for each in packages if each.name in FRAMEWORKS),
         absent=absent,
         name=utf8(platform.node()) or None if with_name else None,
         **facts,

@@ -89,12 +89,16 @@ def _backend(variables: Mapping[str, str]) -> tuple[str, Literal["environment", 
 
 
 def _configured_backend(variables: Mapping[str, str]) -> str | None:
+    try:
+        with (_keras_home(variables) / "keras.json").open("rb") as file:
+            text = file.read(MAX_CONFIG_BYTES)
+    except OSError:
+        return None
     import json
 
     try:
-        with (_keras_home(variables) / "keras.json").open("rb") as file:
-            content = json.loads(file.read(MAX_CONFIG_BYTES))
-    except (OSError, ValueError, RecursionError):  # Keras takes its defaults then, too
+        content = json.loads(text)
+    except (ValueError, RecursionError):  # Keras takes its defaults then, too
         return None
     backend = content.get("backend") if isinstance(content, dict) else None
     return backend if isinstance(backend, str) else None

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 
 from hwprobe.probe.bootstrap import ReaderFailure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
+
+NVML_LIBRARY = "libnvidia-ml.so.1"
+CUDA_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 MAPS = "/proc/self/maps"
 _DELETED = " (deleted)"

@@ -12,7 +12,7 @@ import warnings
 
 from hwprobe.probe import nvml_codes as codes
 from hwprobe.probe.bootstrap import ReaderFailure
-from hwprobe.probe.loader import loaded_library, long_bus_id, open_library, version_in_name
+from hwprobe.probe.loader import NVML_LIBRARY, loaded_library, long_bus_id, open_library, version_in_name
 from hwprobe.probe.nvml_binding import foreign_owner, installed_version, packages_folder
 
 TYPE_CHECKING = False
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
     from typing import Any, Literal
-
-LIBRARY = "libnvidia-ml.so.1"
 
 MAX_MIG_DEVICES = 7
 """Indices that are tried where NVML does not say how many there are: as many as any board of today holds."""
@@ -66,7 +64,7 @@ def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001 - all
     """
     if os.name == "posix":
         # Most machines without it have no GPU, and the binding takes longer to import than all else here.
-        open_library(LIBRARY)
+        open_library(NVML_LIBRARY)
     binding = _import_binding()
     path = getattr(binding, "__file__", None) or ""
     data: dict[str, object] = {

@@ -56,11 +56,14 @@ class _BuildInfoError(Exception):
     pass
 
 
-def read_build(paths: Sequence[str] | None = None) -> tuple[TensorFlow | None, Keras | None, Source]:
+def read_build(
+    paths: Sequence[str] | None = None, distributions: Sequence[Installed] | None = None
+) -> tuple[TensorFlow | None, Keras | None, Source]:
     """Read which TensorFlow and which Keras Python would import, and what they were built for.
 
     Args:
         paths: Module search path; None for this interpreter's.
+        distributions: What is installed on it, from a caller who knows it already.
 
     Returns:
         TensorFlow (None where no distribution and no folder of that name is there), Keras (likewise), and how the
@@ -68,18 +71,18 @@ def read_build(paths: Sequence[str] | None = None) -> tuple[TensorFlow | None, K
     """
     started = time.monotonic()
     search = [path or os.curdir for path in (sys.path if paths is None else paths)]
-    distributions = installed(search)
+    packages = installed(search) if distributions is None else distributions
     location = _location(search)
-    owners = _owners(distributions, location)
-    keras = read_keras(distributions)
+    owners = _owners(packages, location)
+    keras = read_keras(packages)
     if location is None and not owners:
         return None, keras, _source(started, SourceStatus.ABSENT, "no TensorFlow is installed in this environment")
     tensorflow = TensorFlow(
         version=_version(owners, location),
         distributions=tuple(fact for _, fact in owners),
         location=None if location is None else utf8(str(location)),
-        wheels=tuple(each.fact for each in distributions if _is_cuda_wheel(each.name)),
-        plugins=tuple(_plugins(distributions)),
+        wheels=tuple(each.fact for each in packages if _is_cuda_wheel(each.name)),
+        plugins=tuple(_plugins(packages)),
         search_paths=tuple(utf8(str(folder)) for folder in _wheel_folders(search)),
         and_cuda=_and_cuda(owners),
     )
@@ -204,7 +207,6 @@ def _judged(distribution: Installed, location: Path | None) -> Distribution:
 
 def _matches(path: Path, entry: str) -> bool | None:
     import base64
-    import hashlib
 
     _, digest, size = entry.rsplit(",", 2)
     algorithm, _, expected = digest.partition("=")
@@ -216,7 +218,19 @@ def _matches(path: Path, entry: str) -> bool | None:
         return None
     if size.isdigit() and len(content) != int(size):
         return False
-    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode() == expected
+    return base64.urlsafe_b64encode(_sha256(content)).rstrip(b"=").decode() == expected
+
+
+def _sha256(content: bytes) -> bytes:
+    # hashlib loads OpenSSL, which takes longer than all the rest here; `random` of the standard library spares it too.
+    try:
+        from _sha2 import sha256  # type: ignore[import-not-found]  # from Python 3.12 on
+    except ImportError:
+        try:
+            from _sha256 import sha256  # type: ignore[import-not-found]
+        except ImportError:
+            from hashlib import sha256
+    return bytes(sha256(content).digest())
 
 
 def _version(owners: Sequence[tuple[Installed, Distribution]], location: Path | None) -> str | None:

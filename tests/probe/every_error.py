@@ -36,7 +36,7 @@ def cuda() -> None:
     """With the real library behind an object that can refuse."""
     from hwprobe.probe import cuda
 
-    library = ctypes.CDLL(cuda.LIBRARY)
+    library = ctypes.CDLL(cuda.CUDA_LIBRARY)
 
     class Library:
         def __init__(self, find: Callable[[str], Any]) -> None:

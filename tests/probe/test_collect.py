@@ -219,6 +219,13 @@ def test_a_process_whose_keras_runs_on_jax_does_not_import_tensorflow(machine: M
     assert [gpu.name for gpu in report.devices] == ["Tesla T4"]
 
 
+@pytest.fixture
+def drivers_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that shows something of NVIDIA."""
+    monkeypatch.setattr(collect_module, "absent_library", lambda soname, host: None)
+
+
+@pytest.mark.usefixtures("drivers_are_asked")
 @pytest.mark.parametrize("source", [NVML, CUDA])
 def test_an_answer_of_another_form_is_a_failed_source(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
     monkeypatch.setitem(collect_module.READERS, source, f"{READERS}:nonsense")
@@ -227,6 +234,7 @@ def test_an_answer_of_another_form_is_a_failed_source(monkeypatch: pytest.Monkey
     assert "not understood: data: Expected `array | null`, got `str` - at `$.devices`" in str(answered.reason)
 
 
+@pytest.mark.usefixtures("drivers_are_asked")
 def test_libraries_that_crash_when_they_are_tried_are_a_fault_of_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(collect_module.READERS, CUDA, f"{READERS}:fail")
     monkeypatch.setitem(collect_module.READERS, LIBRARIES, f"{READERS}:abort")
@@ -239,6 +247,7 @@ def test_libraries_that_crash_when_they_are_tried_are_a_fault_of_the_build(monke
     assert [library.loads for library in report.tensorflow.libraries] == [None] * 7
 
 
+@pytest.mark.usefixtures("drivers_are_asked")
 def test_whoever_watches_is_told_each_slow_source_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(collect_module.READERS, NVML, f"{READERS}:hang")
     told: list[str] = []
