@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from hwprobe.findings import Finding, worst_first
 from hwprobe.preflight import Check
 from hwprobe.render.headline import decision_line, headline
 from hwprobe.render.printable import printable
+from hwprobe.render.terminal import Page
 from hwprobe.report import Gpu, Report, SourceStatus
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
 _STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
-_LOG_WIDTH = 120
-"""Columns of a file or pipe, which have no width of their own."""
+_TITLES = ("NVML", "CUDA", "TensorFlow", "GPU", "capability", "Tensor Cores", "free memory", "state")
+_NUMBERS = 3
+"""How many of the columns hold indices."""
 
 
 def write_text(check: Check, stream: TextIO, *, color: bool | None = None) -> None:
@@ -27,68 +25,37 @@ def write_text(check: Check, stream: TextIO, *, color: bool | None = None) -> No
         stream: Where to.
         color: Whether to colour; None colours on a terminal only.
     """
-    from rich.console import Console
-
-    terminal = stream.isatty()
-    console = Console(
-        file=stream,
-        width=None if terminal else _LOG_WIDTH,
-        no_color=not (terminal if color is None else color),
-        force_terminal=None if color is None else color,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-    _say(console, headline(check), "bold" if check.verdict == "ready" else "bold red")
+    page = Page(stream, color)
+    page.say(headline(check), "bold" if check.verdict == "ready" else "bold red")
     report, decision = check.report, check.decision
     if report is None or decision is None:
         return
     if report.origin != "machine":
-        _say(console, f"not this machine: {printable(report.origin)}")
+        page.say(f"not this machine: {printable(report.origin)}")
     if check.verdict != "ready":
-        _say(console, f"decision: {decision_line(decision)}")
+        page.say(f"decision: {decision_line(decision)}")
     if report.devices:
-        console.print()
-        console.print(_table(report))
-        console.print()
-    _say(console, versions_line(report) + f"; policy {printable(decision.policy)}")
+        page.say()
+        page.table(_TITLES, [[printable(cell) for cell in _row(gpu, report)] for gpu in report.devices], right=_NUMBERS)
+        page.say()
+    page.say(versions_line(report) + f"; policy {printable(decision.policy)}")
     for assumption in report.assumptions:
-        _say(console, f"assumed: {printable(assumption)}")
+        page.say(f"assumed: {printable(assumption)}")
     for name, reason in _unread(report):
-        _say(console, f"{name}: {reason}", "yellow")
+        page.say(f"{name}: {reason}", "yellow")
     for finding in worst_first(check.findings):
-        _finding(console, finding)
+        _finding(page, finding)
 
 
-def _say(console: Console, text: str, style: str | None = None) -> None:
-    # Soft wrap: a command that is to be copied must not be cut by us.
-    console.print(text, style=style, soft_wrap=True)
-
-
-def _finding(console: Console, finding: Finding) -> None:
+def _finding(page: Page, finding: Finding) -> None:
     primary = " (first cause)" if finding.primary else ""
     who = f"; for: {finding.action.value}" if finding.action.value != "none" else ""
-    console.print()
+    page.say()
     head = f"{finding.severity.value} {finding.id} {printable(finding.title)}{primary}{who}"
-    _say(console, head, _STYLE[finding.severity.value])
-    _say(console, f"  {printable(finding.message)}")
+    page.say(head, _STYLE[finding.severity.value])
+    page.say(f"  {printable(finding.message)}")
     for step in finding.fix:
-        _say(console, f"    {printable(step)}")
-
-
-def _table(report: Report) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("NVML", "CUDA", "TensorFlow"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("GPU", overflow="fold")
-    for title in ("capability", "Tensor Cores", "free memory", "state"):
-        table.add_column(title, overflow="fold")
-    for gpu in report.devices:
-        table.add_row(*(printable(cell) for cell in _row(gpu, report)))
-    return table
+        page.say(f"    {printable(step)}")
 
 
 def _row(gpu: Gpu, report: Report) -> tuple[str, ...]:
