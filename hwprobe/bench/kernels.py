@@ -80,7 +80,7 @@ KERNELS: tuple[Kernel, ...] = (
         shapes=lambda n: [(n, n), (n, n)],
         kept_in_float32=(),
         compute=_product,
-        words=lambda n: f"{n} x {n}",
+        words=lambda n: f"{n}x{n}",
     ),
     Kernel(
         name="convolution",
@@ -88,7 +88,7 @@ KERNELS: tuple[Kernel, ...] = (
         shapes=lambda n: [(n, 56, 56, 64), (3, 3, 64, 64)],
         kept_in_float32=(),
         compute=_convolve,
-        words=lambda n: f"{n} x 56 x 56 x 64, 3 x 3",
+        words=lambda n: f"{n} x 56x56x64, 3x3",
     ),
     Kernel(
         name="attention",
@@ -96,7 +96,7 @@ KERNELS: tuple[Kernel, ...] = (
         shapes=lambda n: [(n, 8, 256, 64)] * 3,
         kept_in_float32=(),
         compute=_attend,
-        words=lambda n: f"{n} x 8 heads x 256 x 64",
+        words=lambda n: f"{n} x 8 heads x 256x64",
     ),
     Kernel(
         name="optimizer",
@@ -104,6 +104,6 @@ KERNELS: tuple[Kernel, ...] = (
         shapes=lambda n: [(n,)] * 4,
         kept_in_float32=(0, 1, 2),
         compute=_update,
-        words=lambda n: f"Adam, {n / 1e6:.2g} million weights",
+        words=lambda n: f"Adam, {n / 1e6:.2g} M weights",
     ),
 )

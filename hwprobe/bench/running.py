@@ -13,6 +13,7 @@ from hwprobe.bench.facts import Bench, Measurement, Mode
 from hwprobe.bench.kernels import KERNELS
 from hwprobe.bench.timing import has_tf32, measure_kernel
 from hwprobe.errors import InputError
+from hwprobe.quiet import retracing_expected
 from hwprobe.version import VERSION
 
 SECONDS = 20.0
@@ -58,7 +59,7 @@ def bench(
     baseline: Mode = "tf32" if has_tf32(chosen.compute_capability) else "float32"
     modes: tuple[Mode, ...] = ("float32", *(("tf32",) if baseline == "tf32" else ()), "float16", "bfloat16")
     measured: list[Measurement] = []
-    with _placed_as_asked(tf):
+    with _placed_as_asked(tf), retracing_expected():
         for number, kernel in enumerate(KERNELS):
             if progress is not None:
                 progress(kernel.name, number, len(KERNELS))
@@ -100,6 +101,20 @@ def quick(device: str | None = None) -> Bench:
     return bench(device, seconds=QUICK_SECONDS, quick=True)
 
 
+def list_devices() -> tuple[str, ...]:
+    """Name the devices that a bench can run on, which starts TensorFlow's libraries.
+
+    Raises:
+        InputError: TensorFlow is not installed.
+    """
+    return tuple(_listed(_tensorflow()))
+
+
+def _listed(tf: Any) -> dict[str, Any]:
+    named = {each.name.rpartition("physical_device:")[2]: each for each in tf.config.list_physical_devices()}
+    return {name: each for name, each in named.items() if each.device_type in ("CPU", "GPU")}
+
+
 def _tensorflow() -> Any:
     try:
         import tensorflow as tf
@@ -109,8 +124,7 @@ def _tensorflow() -> Any:
 
 
 def _choose(tf: Any, wanted: str | None) -> _Device:
-    listed = {each.name.rpartition("physical_device:")[2]: each for each in tf.config.list_physical_devices()}
-    listed = {name: each for name, each in listed.items() if each.device_type in ("CPU", "GPU")}
+    listed = _listed(tf)
     gpus = [name for name, each in listed.items() if each.device_type == "GPU"]
     name = wanted or (gpus[0] if gpus else "CPU:0")
     device = listed.get(name)

@@ -45,8 +45,6 @@ def print_bench(measured: Bench, findings: tuple[Finding, ...], console: Console
     table.add_column("ran on", overflow="fold")
     before = None
     for seen in measured.measurements:
-        if before is not None and seen.kernel != before:
-            table.add_section()
         table.add_row(*_row(seen, first=seen.kernel != before))
         before = seen.kernel
     console.print(table)

@@ -164,8 +164,7 @@ def _runner(kernel: Kernel, mode: Mode, size: int, device: str) -> Callable[[], 
 def _traced(kernel: Kernel) -> Callable[..., Any]:
     import tensorflow as tf
 
-    # A function of its own each time: TensorFlow warns of retracing when one function gets many shapes.
-    return tf.function(lambda *tensors: kernel.compute(*tensors))  # type: ignore[no-any-return]
+    return tf.function(kernel.compute)  # type: ignore[no-any-return]
 
 
 def _inputs(kernel: Kernel, mode: Mode, size: int, device: str) -> list[Any]:

@@ -59,8 +59,8 @@ def audit(
 
 def _audit(target: str, dtype_policy: str | None) -> Audit:
     from hwprobe.model.audit import audit as audit_model
-    from hwprobe.model.quiet import start_quietly
     from hwprobe.model.target import call_factory, is_file, load_factory, load_file
+    from hwprobe.quiet import start_quietly
 
     start_quietly()
     if is_file(target):

@@ -34,13 +34,14 @@ def bench(device: str | None, seconds: float, quick: bool, format_: str, output:
     Exit status: 0 measured, 2 wrong usage or no such device.
     """
     from hwprobe.bench.rules import judge_bench
-    from hwprobe.bench.running import QUICK_SECONDS
+    from hwprobe.bench.running import QUICK_SECONDS, list_devices
     from hwprobe.bench.running import bench as run_bench
     from hwprobe.bench.text import write_bench
-    from hwprobe.model.quiet import quiet_log
+    from hwprobe.quiet import native_log_silenced
     from hwprobe.serialize import to_json
 
-    quiet_log()
+    with native_log_silenced():
+        list_devices()
     with waiting() as on_wait:
         measured = run_bench(
             device,

@@ -67,7 +67,7 @@ def compare(
     from hwprobe.model.compare.factory import factory_task
     from hwprobe.model.compare.running import compare_tasks
     from hwprobe.model.compare.tasks import BUILTIN_TASKS, builtin_task
-    from hwprobe.model.quiet import start_quietly
+    from hwprobe.quiet import start_quietly
 
     start_quietly()
     if target is not None:

@@ -198,16 +198,19 @@ OUTPUT_RESOLUTION = Rule(
 
 def output_resolution(model: ModelFacts, probe: ProbeFacts) -> Answer:
     """HWP632."""
-    if probe.targets is None:
-        return Skipped(reason="no floating point targets were given")
+    outputs = [layer for layer in model.layers if layer.output and layer.compute_dtype in FORMATS]
+    if not outputs:
+        return NotApplicable(reason="no output is known to be in 16 bits")
     known = probe.targets
+    if known is None:
+        if probe.loss == "compiled":
+            return NotApplicable(reason="the targets are not floating point")
+        return Skipped(reason="no targets were given")
     found = []
-    for layer in model.layers:
-        if not layer.output or layer.compute_dtype not in FORMATS or known.deviation == 0.0:
-            continue
+    for layer in outputs:
         format_ = FORMATS[layer.compute_dtype]
         spacing = format_.spacing(known.largest)
-        if spacing > known.deviation / 100.0 or known.largest > format_.largest:
+        if spacing > known.deviation / 100.0 > 0.0 or known.largest > format_.largest:
             found.append(
                 problem(
                     layer.name,

@@ -56,7 +56,7 @@ def judge(checks: Sequence[ModelCheck], model: ModelFacts, probe: ProbeFacts) ->
     failed = {id_ for id_, outcome in answers.items() if outcome.status == "fail"}
     for entry in ordered:
         cause = next((id_ for id_ in entry.rule.after if id_ in failed), None)
-        if cause is not None and entry.rule.id in failed:
+        if cause is not None and answers[entry.rule.id].status in ("fail", "skip"):
             answers[entry.rule.id] = Outcome(id=entry.rule.id, status="skip", reason=f"explained by {cause}")
     return tuple(answers.values())
 

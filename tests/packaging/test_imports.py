@@ -16,6 +16,7 @@ FLOORS = (
     # Each row may import the rows above it. A package may import itself, and so may the family of one name.
     ("what everything stands on", {"capability", "errors", "version"}),
     ("writing and reading", {"files", "serialize"}),
+    ("keeping TensorFlow quiet", {"quiet"}),
     ("the facts", {"report"}),
     ("what a rule found", {"findings"}),
     ("what to set", {"configuration"}),

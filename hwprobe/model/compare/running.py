@@ -15,6 +15,7 @@ from hwprobe.model.compare.tasks import Task
 from hwprobe.model.compare.training import Trainer
 from hwprobe.model.compare.variants import Variant
 from hwprobe.model.compare.verdict import verdict
+from hwprobe.quiet import retracing_expected
 from hwprobe.version import VERSION
 
 CALIBRATION_STEPS = 60
@@ -56,7 +57,8 @@ def compare_tasks(
     for task in tasks:
         running = _RunningTask(task, variants, seeds, steps or task.steps, limit, progress)
         try:
-            running.run()
+            with retracing_expected():
+                running.run()
         except KeyboardInterrupt:
             stopped = "interrupted"
         except _StoppedError:

@@ -55,9 +55,8 @@ class Trainer:
         self.optimizer.build(self.model.trainable_variables)
         self._loss = loss_function(task.loss)
         self._scales = loss_scaling.mode != "none"
-        # Functions of their own: TensorFlow warns of retracing when one function is traced for many models.
-        self._step = tf.function(lambda x, y: self._train(x, y))
-        self._look = tf.function(lambda gradients: _figures(gradients))
+        self._step = tf.function(self._train)
+        self._look = tf.function(_figures)
         self._seconds: list[float] = []
         self._losses: list[float | None] = []
         self._scale_history: list[float] = []
