@@ -52,7 +52,7 @@ def usability(report: Report, policy: Policy) -> tuple[DeviceUsability, ...]:
     return tuple(gpu_usability(gpu, report.tensorflow, policy, other_backend(report)) for gpu in gpus)
 
 
-def visible_devices_value(devices: Sequence[DeviceUsability]) -> str:
+def visible_devices_value(devices: Sequence[DeviceUsability | Gpu]) -> str:
     """Write what CUDA_VISIBLE_DEVICES would have to be, to show these GPUs and no others.
 
     Args:

@@ -96,16 +96,16 @@ def mig(device: Gpu, *instances: MigInstance) -> Gpu:
     )
 
 
-def tensorflow_wheel(version: str = "2.21.0", **facts: Any) -> TensorFlow:
+def tensorflow_wheel(version: str | None = "2.21.0", **facts: Any) -> TensorFlow:
     """A TensorFlow as the Linux x86_64 wheel of that version is."""
-    minor = ".".join(version.split(".")[:2])
+    minor = ".".join((version or "2.21.0").split(".")[:2])
     known: dict[str, Any] = {
         "version": version,
         "is_cuda_build": True,
         "is_rocm_build": False,
         "cuda_version": CUDA_OF_WHEEL.get(minor),
         "cudnn_version": "9" if minor in ("2.18", "2.19", "2.20", "2.21") else "8",
-        "compute_capabilities": WHEELS.get(version),
+        "compute_capabilities": WHEELS.get(version or "2.21.0"),
         "compute_capabilities_origin": "build_info",
         "libraries": (SharedLibrary(soname="libcudart.so.12", loads=True),),
         "libdevice": "/env/nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc",

@@ -9,7 +9,10 @@ from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck,
 from hwprobe.usability import devices_that_compute
 
 FORCE_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
-_POLICY_HINT = "set growth = true in [memory] of the policy; `hwprobe policy show` prints it"
+_SET_GROWTH = (
+    "hwprobe policy show > site.toml",
+    "set growth = true in [memory] of that file, and name it with --policy",
+)
 
 GROWTH_OVERRIDDEN = Rule(
     id="HWP501",
@@ -112,7 +115,7 @@ def limit_has_growth(case: Case) -> Verdict:
             message=f"policy {case.policy.label} limits GPU memory to {memory.limit_mib} MiB without growth: the "
             "first tensor takes all of it",
             evidence={"limit_mib": memory.limit_mib, "growth": memory.growth},
-            fix=(_POLICY_HINT,),
+            fix=_SET_GROWTH,
         ),
     )
 
@@ -148,7 +151,7 @@ def small_gpus_have_growth(case: Case) -> Verdict:
             message=f"{gpu.label} has {(gpu.memory.total_bytes or 0) / 2**30:.1f} GiB, all of which TensorFlow would "
             "take",
             evidence={"total_bytes": gpu.memory.total_bytes},
-            fix=(_POLICY_HINT,),
+            fix=_SET_GROWTH,
         )
         for gpu in small
     )

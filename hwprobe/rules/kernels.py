@@ -12,7 +12,7 @@ from hwprobe.report import Gpu, Report, TensorFlow
 from hwprobe.rules.boards import newest_wheel_for
 from hwprobe.rules.cuda_build import cuda_build
 from hwprobe.rules.verdict import Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
-from hwprobe.usability import kernel_code
+from hwprobe.usability import kernel_code, visible_devices_value
 
 FIRST_WITH_AMPERE = 11
 """CUDA major that can build for 8.0 and newer."""
@@ -53,7 +53,7 @@ def _no_code_problem(gpu: Gpu, code: KernelCode, tensorflow: TensorFlow, others:
     listed = gpu.tensorflow_name is not None
     # TensorFlow leaves what is older than 3.5 aside by itself, so that the others are not held up by it.
     harmless = tensorflow.devices is not None and not listed and any(other.tensorflow_name for other in others)
-    hide = f"export CUDA_VISIBLE_DEVICES={','.join(other.subject for other in others) or '-1'}"
+    hide = f"export CUDA_VISIBLE_DEVICES={visible_devices_value(others) or '-1'}"
     return Problem(
         subject=gpu.subject,
         message=f"TensorFlow {tensorflow.version} "

@@ -117,7 +117,10 @@ def _absent_fix(tensorflow: TensorFlow) -> tuple[str, ...]:
     known = release(tensorflow.version) if tensorflow.version is not None else None
     if known is not None and not known.and_cuda:
         cuda = tensorflow.cuda_version or known.cuda
-        return (f"install CUDA {cuda} and cuDNN {known.cudnn_minimum}, and put their folders on LD_LIBRARY_PATH",)
+        return (
+            f"install CUDA {cuda} and cuDNN {known.cudnn_minimum}, then, with their folders:",
+            f"export LD_LIBRARY_PATH=/usr/local/cuda-{cuda}/lib64:$LD_LIBRARY_PATH",
+        )
     pin = f"=={tensorflow.version}" if tensorflow.version is not None else ""
     return (f"pip install 'tensorflow[and-cuda]{pin}'",)
 

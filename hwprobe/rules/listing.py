@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hwprobe.findings import Action, Explanation, Rule, Severity
-from hwprobe.report import Gpu, Report, SourceStatus, TensorFlow
+from hwprobe.report import SourceStatus, TensorFlow
 from hwprobe.rules.cuda_build import cuda_build
 from hwprobe.rules.kernels import every_gpu_has_code
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
+from hwprobe.usability import visible_devices_value
 
 _SHOW_THE_LOG = 'TF_CPP_MIN_LOG_LEVEL=0 python -c "import tensorflow as tf; tf.config.list_physical_devices()"'
 
@@ -47,6 +46,7 @@ def no_gpu_is_filtered(case: Case) -> Verdict:
     wanted = report.host.environment.get("TF_MIN_GPU_MULTIPROCESSOR_COUNT", "")
     least = int(wanted) if wanted.isdigit() else min(_SMALLEST_MULTIPROCESSOR_COUNT, max(known))
     dropped = [gpu for gpu in gpus if (gpu.multiprocessors or 0) < least and gpu.tensorflow_name is None]
+    kept = [gpu for gpu in gpus if gpu not in dropped]
     return tuple(
         Problem(
             subject=gpu.subject,
@@ -54,16 +54,12 @@ def no_gpu_is_filtered(case: Case) -> Verdict:
             f"{least} here",
             evidence={"multiprocessors": gpu.multiprocessors, "asked_for": least},
             fix=(
-                f"export CUDA_VISIBLE_DEVICES={_all_but(report, dropped)}   # hides it from CUDA too",
+                f"export CUDA_VISIBLE_DEVICES={visible_devices_value(kept)}   # hides it from CUDA too",
                 f"or keep it: export TF_MIN_GPU_MULTIPROCESSOR_COUNT={gpu.multiprocessors}",
             ),
         )
         for gpu in dropped
     )
-
-
-def _all_but(report: Report, dropped: Sequence[Gpu]) -> str:
-    return ",".join(gpu.subject for gpu in report.visible_devices if gpu not in dropped)
 
 
 LISTS_FEWER = Rule(
