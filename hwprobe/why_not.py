@@ -188,9 +188,10 @@ def _small_changes(report: Report, policy: Policy, wanted: DtypePolicy) -> Itera
     """Changes of a file or a variable, without installing anything."""
     override = next((found for gpu in report.devices if (found := policy.override_for(gpu.name)) is not None), None)
     if override is not None and wanted in override.deny:
-        what = f"policy {policy.label} denies it for {override.name!r}: {override.reason}"
         change = Change(
-            kind="policy", what=f"change the site's policy: {what}", steps=("hwprobe check --policy default",)
+            kind="policy",
+            what=f"another policy: {policy.label} denies it for {override.name!r}, since {override.reason}",
+            steps=("hwprobe check --policy default",),
         )
         yield _try(change, report, replace(policy, devices=()), wanted)
     if _VARIABLE in report.host.environment and any(gpu.visible is False for gpu in report.devices):
@@ -276,12 +277,16 @@ def _try_release(row: Release, report: Report, policy: Policy, wanted: DtypePoli
     if changed.tensorflow is None or _same_build(changed, report):
         return None
     driver = _driver_needed(row, report)
-    cuda = " with CUDA" if report.tensorflow is None or not report.tensorflow.is_cuda_build else ""
+    brings = ""
+    if report.tensorflow is None or not report.tensorflow.is_cuda_build:
+        brings = " with CUDA"
+    elif any(library.loads is False for library in report.tensorflow.libraries):
+        brings = " with the CUDA libraries that it opens"
     package = f"tensorflow[and-cuda]=={row.version}.*" if row.and_cuda else f"tensorflow=={row.version}.*"
     libraries = "" if row.and_cuda else f"   # and CUDA {row.cuda} with cuDNN {row.cudnn_minimum} on the system"
     change = Change(
         kind="tensorflow",
-        what=(f"NVIDIA driver {driver} or newer, and " if driver else "") + f"TensorFlow {row.version}{cuda}",
+        what=(f"NVIDIA driver {driver} or newer, and " if driver else "") + f"TensorFlow {row.version}{brings}",
         steps=(
             *((f"update the NVIDIA driver to {driver} or newer",) if driver else ()),
             f"pip install '{package}'{libraries}",
@@ -309,6 +314,8 @@ def _driver_needed(row: Release, report: Report) -> str | None:
 
 def _try_own_build(report: Report, policy: Policy, wanted: DtypePolicy) -> _Tried | None:
     """A build that carries machine code for the GPUs for which the present one has none."""
+    if report.host.system == "Windows":
+        return None
     present = report.tensorflow
     capabilities = sorted({gpu.compute_capability for gpu in report.devices if gpu.compute_capability is not None})
     if not capabilities or (present is not None and all(_has_code(report, capability) for capability in capabilities)):
