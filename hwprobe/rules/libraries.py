@@ -96,7 +96,9 @@ def _absent_problem(absent: Sequence[SharedLibrary], tensorflow: TensorFlow) -> 
     others = [path for library in absent for path in library.other_versions]
     packages = _packages_not_installed(tensorflow)
     message = f"{', '.join(names)} {'does' if len(names) == 1 else 'do'} not load"
-    message += f" ({absent[0].error}), and no file of that name was found" if len(names) == 1 else " and were not found"
+    message += (
+        f" ({_said(absent[0])}), and no file of that name was found" if len(names) == 1 else " and were not found"
+    )
     message += f"; of another version there is {', '.join(others)}" if others else ""
     message += f"; not installed in this environment: {', '.join(packages)}" if packages else ""
     return Problem(
@@ -135,10 +137,15 @@ def _packages_not_installed(tensorflow: TensorFlow) -> list[str]:
 def _present_problem(library: SharedLibrary) -> Problem:
     return Problem(
         subject=library.soname,
-        message=f"{library.soname} does not load ({library.error}), though there is {library.found_at[0]}",
+        message=f"{library.soname} does not load ({_said(library)}), though there is {library.found_at[0]}",
         evidence={"soname": library.soname, "error": library.error, "found_at": list(library.found_at)},
         fix=(f"export LD_LIBRARY_PATH={_folder(library.found_at[0])}:$LD_LIBRARY_PATH   # before Python starts",),
     )
+
+
+def _said(library: SharedLibrary) -> str:
+    """The loader's own words, without the name that it begins with."""
+    return (library.error or "no reason given").removeprefix(f"{library.soname}: ")
 
 
 def _tried(case: Case) -> TensorFlow | Verdict:
