@@ -19,7 +19,7 @@ from hwprobe.scaling.reading import read_scaling
 from hwprobe.scaling.rules import NON_FINITE_FORWARD
 from hwprobe.scaling.twins import first_non_finite_layer
 from hwprobe.scaling.watch import Seen, Watch
-from hwprobe.scaling.wrap import adopt
+from hwprobe.scaling.wrap import adopt, strategy_scope
 
 logger = logging.getLogger("hwprobe.scaling")
 
@@ -97,7 +97,7 @@ class LossScaleGuard:
         self._watched: Any = None
         self._batch = -1
         self._loss_was_finite = True
-        self._good: tuple[list[Any], list[Any]] | None = None
+        self._good: tuple[list[Any], dict[int, Any]] | None = None
 
     @property
     def skipped_steps(self) -> int:
@@ -194,15 +194,18 @@ class LossScaleGuard:
         if self._watched is None:
             return
         if self._on_failure == "restore" and self._good is not None:
+            import numpy
+
             weights, state = self._good
             self.model.set_weights(weights)
-            for variable, value in zip(_state_of(self._watched), state, strict=True):
-                variable.assign(value)
+            for variable in _state_of(self._watched):
+                # Legacy optimizers of Keras 2 make their slots, which start at zero, in the first step.
+                variable.assign(state.get(id(variable), numpy.zeros_like(variable.numpy())))
         self._watched.stop_training = True
 
     def _remember(self) -> None:
         if self._on_failure == "restore" and self._weights_are_finite():
-            self._good = (self.model.get_weights(), [variable.numpy() for variable in _state_of(self._watched)])
+            self._good = (self.model.get_weights(), {id(each): each.numpy() for each in _state_of(self._watched)})
 
     def _weights_are_finite(self) -> bool | None:
         import numpy
@@ -248,7 +251,10 @@ def _remedy(each: Finding) -> str:
 
 def _state_of(model: Any) -> list[Any]:
     """Give the variables of a model's optimizer; Keras 2's legacy optimizers have a method for them."""
-    optimizer = getattr(model, "optimizer", None)
+    optimizer: Any = getattr(model, "optimizer", None)
+    if hasattr(optimizer, "build") and not getattr(optimizer, "built", False):
+        with strategy_scope(model):
+            optimizer.build(model.trainable_variables)
     variables = getattr(optimizer, "variables", None) or ()
     return list(variables() if callable(variables) else variables)
 

@@ -89,7 +89,7 @@ def adopt(model: Any) -> bool:
     before = read_scaling(stock)
     decided = in_force()
     wanted = decided if decided is not None and decided.mode != "none" else before.loss_scaling
-    with _strategy_scope(model, family):
+    with strategy_scope(model):
         scaler = _wrap(stock.inner_optimizer, wanted, family)
         if stock.built:
             scaler.build(list(model.trainable_variables))
@@ -101,6 +101,12 @@ def adopt(model: Any) -> bool:
     model.train_function = None
     logger.info("hwprobe: %s by hwprobe's scaler, in the place of Keras' own", wanted)
     return True
+
+
+def strategy_scope(model: Any) -> AbstractContextManager[Any]:
+    """Give the scope in which variables for this model must be made; one that does nothing outside of TensorFlow."""
+    strategy = getattr(model, "distribute_strategy", None)
+    return nullcontext() if strategy is None else strategy.scope()
 
 
 def register_optimizers() -> dict[str, type[Any]]:
@@ -197,10 +203,3 @@ def _wrap(optimizer: Any, wanted: LossScaling, family: KerasFamily) -> Any:
         )
     legacy = isinstance(optimizer, family.module.optimizers.legacy.Optimizer)
     return fixed_class(family, legacy=legacy)(optimizer, wanted.initial_scale)
-
-
-def _strategy_scope(model: Any, family: KerasFamily) -> AbstractContextManager[Any]:
-    scope: AbstractContextManager[Any] = (
-        model.distribute_strategy.scope() if family.backend == "tensorflow" else nullcontext()
-    )
-    return scope

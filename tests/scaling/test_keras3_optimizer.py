@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hwprobe.configuration import LossScaling
+from hwprobe.scaling import wrap_optimizer
+
 keras = pytest.importorskip("keras")
 tf = pytest.importorskip("tensorflow")
 
-from hwprobe.configuration import LossScaling
-from hwprobe.scaling import wrap_optimizer
 
 FIXED = LossScaling.static(1024.0)
 DYNAMIC = LossScaling.dynamic()

@@ -5,13 +5,13 @@ import logging
 import numpy as np
 import pytest
 
-keras = pytest.importorskip("keras")
-
 from hwprobe.configuration import LossScaling
 from hwprobe.errors import InputError
 from hwprobe.scaling import adopt, read_scaling, set_in_force, wrap_optimizer
 from hwprobe.scaling.keras3_optimizer import is_checked
 from hwprobe.scaling.wrap import as_loss_scaling
+
+keras = pytest.importorskip("keras")
 
 
 def small_model():
