@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -62,6 +63,10 @@ def run(
 
     if module is None and not arguments:
         raise click.UsageError("name a SCRIPT or -m MODULE to run")
+    if plan is not None:
+        from hwprobe.cluster.joining import refuse_early
+
+        refuse_early(plan, os.environ)
 
     def configure() -> None:
         auto_configure(

@@ -24,7 +24,7 @@ from tests.machine.machine import HOOK
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "munged", "unshare")
 UP_SECONDS = 60
-JOB_SECONDS = 240
+JOB_SECONDS = 400
 STOP_SECONDS = 20
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -245,6 +245,12 @@ def joining_line(connection: socket.socket, task: str, record: NodeRecord, count
     return to_line(seal(joining, role="worker", nonces=(hello.nonce, new_nonce()), secret=None))
 
 
+def refusal(connection: socket.socket) -> str:
+    with connection.makefile("rb") as stream:
+        envelope = from_line(stream.readline(), Envelope)
+    return str(json.loads(envelope.body)["refused"])
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -317,14 +323,11 @@ def test_two_processes_cannot_be_the_same_worker() -> None:
     said: list[str] = []
 
     def twice() -> None:
-        first, second = connect(group), connect(group)
-        for connection in (first, second):
-            connection.sendall(joining_line(connection, "worker-1", t4("n1"), count=3))
-            if connection is first:
-                threading.Event().wait(0.3)
-        envelope = from_line(second.makefile("rb").readline(), Envelope)
-        said.append(json.loads(envelope.body)["refused"])
-        first.close()
+        with connect(group) as first, connect(group) as second:
+            first.sendall(joining_line(first, "worker-1", t4("n1"), count=3))
+            threading.Event().wait(0.3)
+            second.sendall(joining_line(second, "worker-1", t4("n1"), count=3))
+            said.append(refusal(second))
 
     failures(group.agree({0: a100("n0")}, beside=twice, timeout=2))
     assert said == ["worker-1 is here already: two processes say that they are it"]
@@ -337,8 +340,7 @@ def test_a_task_that_is_not_of_this_job_is_refused() -> None:
     def stranger() -> None:
         with connect(group) as connection:
             connection.sendall(joining_line(connection, "worker-7", t4("n1")))
-            envelope = from_line(connection.makefile("rb").readline(), Envelope)
-            said.append(json.loads(envelope.body)["refused"])
+            said.append(refusal(connection))
 
     assert (
         "worker-7 is not one of the 2 workers"
@@ -351,10 +353,10 @@ def test_a_worker_that_leaves_before_the_plan_reaches_it_is_named_by_the_chief()
     group = Group(2)
 
     def half_way() -> None:
-        connection = connect(group)
-        connection.sendall(joining_line(connection, "worker-1", t4("n1")))
-        connection.makefile("rb").readline()
-        connection.close()
+        with connect(group) as connection:
+            connection.sendall(joining_line(connection, "worker-1", t4("n1")))
+            with connection.makefile("rb") as stream:
+                stream.readline()
 
     said = failures(group.agree({0: a100("n0")}, beside=half_way))
     assert "worker-1" in said[0]

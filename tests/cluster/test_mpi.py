@@ -85,7 +85,7 @@ def run(command: list[str], folder: Path, **variables: str) -> subprocess.Comple
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
-def ranks(folder: Path, *, absent: tuple[int, ...] = (), instead: str = "pass", limit: int = 60) -> list[str]:
+def ranks(folder: Path, *, absent: tuple[int, ...] = (), instead: str = "pass", limit: int = 100) -> list[str]:
     script = folder / "rank.py"
     script.write_text(RANK.format(absent=absent or "()", instead=instead, limit=limit))
     done = run(["mpirun", "-np", "4", sys.executable, str(script)], folder)
@@ -126,7 +126,7 @@ def test_the_printed_script_checks_plans_and_trains(tmp_path: Path) -> None:
     )
     done = run(["bash", str(script)], tmp_path, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
-    (path,) = (tmp_path / "hwprobe").glob("*/plan.json")
+    (path,) = (tmp_path / "hwprobe-records").glob("*/plan.json")
     plan = load_plan(path)
     assert (plan.agreed, plan.node_count, plan.job.scheduler) == (True, 1, "named")
     said = sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))

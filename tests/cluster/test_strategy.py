@@ -73,7 +73,7 @@ def on_cpu() -> dict[str, str]:
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("HWPROBE", "SLURM", "OMPI", "PMI"))
     }
-    return kept | {"CUDA_VISIBLE_DEVICES": "-1"}
+    return kept | {"CUDA_VISIBLE_DEVICES": "-1", "HWPROBE_AGREEMENT_TIMEOUT": "200"}
 
 
 BEGINNING = """
@@ -168,7 +168,10 @@ print("initialized:", bool(context.context()._initialized))
 
 def test_a_t4_here_and_an_a100_there_take_the_one_policy(machine: Callable[..., Machine]) -> None:
     machines = [machine([T4]), machine([A100, A100])]
-    ended = run_workers(WITHOUT_STRATEGY, [one.environment(HWPROBE_SECRET="of this job") for one in machines])
+    ended = run_workers(
+        WITHOUT_STRATEGY,
+        [one.environment(HWPROBE_SECRET="of this job", HWPROBE_AGREEMENT_TIMEOUT="200") for one in machines],
+    )
     for worker, gpus in zip(ended, (1, 2), strict=True):
         assert worker.status == 0, worker.errors[-3000:]
         assert worker.said == {

@@ -43,8 +43,8 @@ def test_what_the_document_shows_is_what_slurm_does(slurm: Slurm) -> None:
         commands = block.commands
         for command in commands:
             done = slurm.shell(command.text)
-            printed = done.stdout + done.stderr
+            printed = done.stdout + done.stderr + "".join(job.read_text() for job in slurm.folder.glob("slurm-*.out"))
             status = block.status if command is commands[-1] else 0
             assert done.returncode == status, f"{command.text}\n{printed}"
             if block.compares_output:
-                assert matches(command.output, printed), f"{command.text} printed\n{printed}"
+                assert matches(command.output, done.stdout + done.stderr), f"{command.text} printed\n{printed}"

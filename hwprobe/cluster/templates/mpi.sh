@@ -13,7 +13,7 @@ launch+=(--hostfile {{hostfile}})
 # mpirun gives its jobs no id that outlives one call, so this start gets its own.
 HWPROBE_JOB="mpi-$(hostname -s)-$$-$(date +%s)"
 export HWPROBE_JOB
-records="${directory:-$PWD/hwprobe}/$HWPROBE_JOB"
+records="${directory:-$PWD/hwprobe-records}/$HWPROBE_JOB"
 export HWPROBE_PLAN="$records/plan.json"
 mkdir -p "$records"
 

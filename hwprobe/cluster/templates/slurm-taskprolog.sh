@@ -5,7 +5,7 @@
 # A job that made a plan (see `hwprobe template slurm`) has it handed to every task, unless it names another itself.
 
 directory={{directory}}
-plan="${directory:-$SLURM_SUBMIT_DIR/hwprobe}/$SLURM_JOB_ID/plan-${SLURM_RESTART_COUNT:-0}.json"
+plan="${directory:-$SLURM_SUBMIT_DIR/hwprobe-records}/$SLURM_JOB_ID/plan-${SLURM_RESTART_COUNT:-0}.json"
 
 if [ -z "${HWPROBE_PLAN:-}" ] && [ -r "$plan" ]; then
     printf 'export HWPROBE_PLAN=%s\n' "$plan"

@@ -17,7 +17,7 @@ train=({{command}})
 directory={{directory}}
 
 # Keyed by job, and the plan by restart: what an earlier start left behind never counts.
-records="${directory:-$SLURM_SUBMIT_DIR/hwprobe}/$SLURM_JOB_ID"
+records="${directory:-$SLURM_SUBMIT_DIR/hwprobe-records}/$SLURM_JOB_ID"
 plan="$records/plan-${SLURM_RESTART_COUNT:-0}.json"
 mkdir -p "$records"
 
