@@ -51,7 +51,7 @@ def validate(file: Path) -> None:
 
 
 def _ids_without_a_rule(read: Policy) -> list[str]:
-    from hwprobe.rules.catalogue import RULES
+    from hwprobe.cli.every_rule import every_rule
 
-    named = [*read.check.select, *read.check.ignore, *read.check.severity]
-    return [id_ for id_ in dict.fromkeys(named) if not any(rule.id.startswith(id_) for rule in RULES)]
+    named = dict.fromkeys([*read.check.select, *read.check.ignore, *read.check.severity])
+    return [id_ for id_ in named if not any(rule.id.startswith(id_) for rule in every_rule())]
