@@ -27,6 +27,7 @@ from hwprobe.cluster.plan import Plan, plan_to_json
 from hwprobe.cluster.record import NodeRecord
 from hwprobe.cluster.workers import Address, Workers
 from hwprobe.errors import AgreementError, HwprobeError
+from hwprobe.render.printable import printable
 
 PEER_SECONDS = 10.0
 """How long one connection may take for its own messages, so that a silent one holds nobody up."""
@@ -59,7 +60,6 @@ class Chief:
         self._records: dict[str, NodeRecord] = {workers.task: record}
         self._receipts: set[str] = set()
         self._refusals: list[str] = []
-        self._connections = 0
 
     async def agree(self) -> Plan:
         """Hear every worker, and give all of them the plan.
@@ -153,7 +153,8 @@ class Chief:
             joining = unseal(envelope, Joining, role="worker", nonces=nonces, secret=self._secret)
             self._join(joining)
         except HwprobeError as error:
-            await self._refuse(str(error), writer)
+            # What a stranger sent may stand in the text, and the text is shown on a terminal.
+            await self._refuse(printable(str(error)), writer)
             return
         talk = asyncio.current_task()
         assert talk is not None

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
 
 from hwprobe.cluster.nodeset import is_plain_name, short_host_name
 from hwprobe.errors import InputError
@@ -33,10 +36,10 @@ class Job(Fact, frozen=True, kw_only=True):
         restart: How often the job was requeued.
     """
 
-    scheduler: str | None = None
-    id: str | None = None
-    step: str | None = None
-    restart: int = 0
+    scheduler: Annotated[str, msgspec.Meta(pattern=r"^[a-z]{1,20}$(?!\n)")] | None = None
+    id: Annotated[str, msgspec.Meta(pattern=r"^[\x21-\x7e]{1,128}$(?!\n)")] | None = None
+    step: Annotated[str, msgspec.Meta(pattern=r"^[\x21-\x7e]{1,128}$(?!\n)")] | None = None
+    restart: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def is_same_start(self, other: Job) -> bool:
         """Whether both belong to the same start of the same job, in whatever step."""

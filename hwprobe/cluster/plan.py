@@ -11,8 +11,10 @@ from typing import Any, Literal
 import msgspec
 
 from hwprobe.cluster.job import Job
+from hwprobe.cluster.record import refuse_unusable_memory, refuse_unusable_scaling
 from hwprobe.configuration import Decision, DeviceUsability, DtypePolicy, LossScaling, Memory
 from hwprobe.errors import AgreementError, InputError
+from hwprobe.render.printable import printable
 from hwprobe.report import Fact
 from hwprobe.serialize import from_builtins, to_builtins
 
@@ -114,6 +116,10 @@ class Plan(Fact, frozen=True, kw_only=True):
             raise ValueError("a plan that is agreed names dtype_policy, loss_scaling, tf32 and memory")
         if not self.agreed and (any(setting is not None for setting in settings) or not self.problems):
             raise ValueError("a plan that is not agreed names problems, and nothing to set")
+        if self.loss_scaling is not None:
+            refuse_unusable_scaling(self.loss_scaling)
+        if self.memory is not None:
+            refuse_unusable_memory(self.memory)
 
 
 def sealed(plan: Plan) -> Plan:
@@ -195,7 +201,7 @@ def check_plan(
         _refuse_unusable(plan, usability),
     ):
         if refusal is not None:
-            raise AgreementError(f"{where} is refused and nothing was applied: {refusal}")
+            raise AgreementError(printable(f"{where} is refused and nothing was applied: {refusal}"))
     return plan
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
@@ -32,6 +33,8 @@ MAX_TEXT = 500
 # Python's $ matches before a last line break too.
 HostName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,253}$(?!\n)")]
 TaskName = Annotated[str, msgspec.Meta(pattern=r"^[a-z]{1,20}-[0-9]{1,9}$(?!\n)")]
+
+Preference = Annotated[tuple[DtypePolicy, ...], msgspec.Meta(min_length=1)]
 
 Verdict = Literal["ready", "not_ready", "unknown"]
 
@@ -83,12 +86,35 @@ class Wishes(Fact, frozen=True, kw_only=True):
         policy: Name or path of the policy that was read.
     """
 
-    prefer: tuple[DtypePolicy, ...]
-    cpu: tuple[DtypePolicy, ...] = ("float32",)
+    prefer: Preference
+    cpu: Preference = ("float32",)
     loss_scaling: dict[DtypePolicy, LossScaling]
     tf32: bool = True
     memory: Memory = Memory()
     policy: str = "default"
+
+    def __post_init__(self) -> None:
+        if set(self.loss_scaling) != set(DTYPE_POLICIES):
+            raise ValueError(f"loss_scaling names each of {', '.join(DTYPE_POLICIES)}")
+        for scaling in self.loss_scaling.values():
+            refuse_unusable_scaling(scaling)
+        refuse_unusable_memory(self.memory)
+
+
+def refuse_unusable_scaling(scaling: LossScaling) -> None:
+    """Raise ValueError where the numbers of a loss scaling, which came from elsewhere, cannot be used."""
+    if scaling.mode == "none":
+        return
+    if scaling.initial_scale is None or not 0 < scaling.initial_scale < math.inf:
+        raise ValueError(f"loss_scaling.initial_scale: expected a positive number, not {scaling.initial_scale}")
+    if scaling.mode == "dynamic" and (scaling.growth_steps is None or scaling.growth_steps < 1):
+        raise ValueError(f"loss_scaling.growth_steps: expected a number from 1, not {scaling.growth_steps}")
+
+
+def refuse_unusable_memory(memory: Memory) -> None:
+    """Raise ValueError where a memory limit, which came from elsewhere, cannot be used."""
+    if memory.limit_mib is not None and memory.limit_mib < 1:
+        raise ValueError(f"memory.limit_mib: expected a number from 1, not {memory.limit_mib}")
 
 
 class NodeRecord(Fact, frozen=True, kw_only=True):

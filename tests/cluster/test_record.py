@@ -7,12 +7,12 @@ import pytest
 
 from hwprobe.cluster.job import Job
 from hwprobe.cluster.record import NodeRecord, Versions, node_record, policy_use, wishes_of
-from hwprobe.configuration import DeviceUsability, LossScaling, Memory, Usable
+from hwprobe.configuration import DTYPE_POLICIES, DeviceUsability, LossScaling, Memory, Usable
 from hwprobe.decide import Request, decide
 from hwprobe.errors import InputError
 from hwprobe.findings import Action, Finding, Severity
 from hwprobe.policy import LossScalingWish, Policy, Precision
-from hwprobe.serialize import from_json, to_json
+from hwprobe.serialize import from_builtins, from_json, to_builtins, to_json
 from tests.cluster.records import t4
 from tests.reports import A100, T4, report
 
@@ -154,3 +154,35 @@ def test_a_record_with_an_impossible_host_is_refused(host: str) -> None:
     text = to_json(t4("n1")).replace('"host":"n1"', f'"host":{to_json(host)}')
     with pytest.raises(InputError, match="host"):
         from_json(text, NodeRecord)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("prefer", []),
+        ("prefer", ["float8"]),
+        ("loss_scaling", {}),
+        ("loss_scaling", {"mixed_float16": {"mode": "none"}}),
+        ("loss_scaling", {key: {"mode": "static"} for key in DTYPE_POLICIES}),
+        ("loss_scaling", {key: {"mode": "static", "initial_scale": -1.0} for key in DTYPE_POLICIES}),
+        ("loss_scaling", {key: {"mode": "dynamic", "initial_scale": 8.0} for key in DTYPE_POLICIES}),
+        ("loss_scaling", {key: {"mode": "dynamic", "initial_scale": 8.0, "growth_steps": 0} for key in DTYPE_POLICIES}),
+        ("memory", {"limit_mib": 0}),
+        ("tf32", "yes"),
+    ],
+)
+def test_a_record_whose_wishes_cannot_be_met_is_refused(key: str, value: object) -> None:
+    data = to_builtins(t4("n1"))
+    data["wishes"][key] = value
+    with pytest.raises(InputError, match=key):
+        from_builtins(data, NodeRecord)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("id", "a\x1b[31m"), ("id", ""), ("id", "x" * 129), ("scheduler", "Slurm!"), ("restart", -1)]
+)
+def test_a_record_of_an_impossible_job_is_refused(key: str, value: object) -> None:
+    data = to_builtins(t4("n1"))
+    data["job"][key] = value
+    with pytest.raises(InputError, match=f"job.{key}"):
+        from_builtins(data, NodeRecord)
