@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from hwprobe.configuration import DTYPE_POLICIES, Applied, Decision, DtypePolicy, Step
 from hwprobe.decide import Request
 from hwprobe.errors import ApplyError, InputError
 from hwprobe.findings import Finding, Severity
 from hwprobe.policy import Policy
 from hwprobe.preflight import Check, assess, raise_unmet
-from hwprobe.report import Report
+from hwprobe.report import Gpu, Report
 from hwprobe.usability import runs_on_tensorflow
 
 if TYPE_CHECKING:
@@ -142,11 +144,26 @@ def _report(*, agree_first: bool) -> Report:
         # A worker that is missing is then named after the time limit of the agreement, before anybody has paid for the
         # import of TensorFlow, whose strategy would wait for it up to an hour.
         return annotate(collect())
-    return annotate(collect_in_process())
+    return annotate(_without_hidden(collect_in_process()))
+
+
+def _without_hidden(report: Report) -> Report:
+    """A GPU that the script has taken from its TensorFlow (`set_visible_devices`) limits nothing."""
+    from hwprobe.apply import visible_names
+
+    names = visible_names()
+    if names is None:
+        return report
+
+    def seen(gpu: Gpu) -> Gpu:
+        hidden = gpu.tensorflow_name is not None and gpu.tensorflow_name not in names
+        return replace(gpu, visible=False, tensorflow_name=None) if hidden else gpu
+
+    return replace(report, devices=tuple(seen(gpu) for gpu in report.devices))
 
 
 def _apply(decision: Decision, check: Check) -> Applied:
-    from hwprobe.apply import apply_dtype_policy, apply_to_tensorflow, keras_modules_in_use
+    from hwprobe.apply import apply_dtype_policy, apply_to_tensorflow, keras_in_use
     from hwprobe.keras_watch import watch_for_keras
     from hwprobe.scaling.in_force import set_in_force
     from hwprobe.scaling.wrap import register_optimizers
@@ -155,9 +172,13 @@ def _apply(decision: Decision, check: Check) -> Applied:
     steps: list[Step] = []
     if "tensorflow" in sys.modules or runs_on_tensorflow(check.report):
         steps += apply_to_tensorflow(decision)
-    in_use = keras_modules_in_use()
-    steps += [apply_dtype_policy(name, module, decision.dtype_policy) for name, module in in_use.items()]
-    steps += watch_for_keras(decision.dtype_policy, in_use, check.report.keras)
+    in_use, wanted = keras_in_use(), decision.dtype_policy
+    steps += [apply_dtype_policy(name, module, wanted) for name, module in in_use.modules.items()]
+    if in_use.error is not None:
+        steps.append(
+            Step(setting="dtype_policy", subject="tf.keras", status="failed", wanted=wanted, error=in_use.error)
+        )
+    steps += watch_for_keras(wanted, in_use.modules, check.report.keras)
     set_in_force(decision.loss_scaling)
     register_optimizers()
     return Applied(
@@ -184,6 +205,12 @@ def _say(applied: Applied, quiet: bool) -> None:
     lines = [] if quiet else [decision_line(applied.decision) + _how_to_scale(applied)]
     lines += [f"warning: {_finding_line(finding)}" for finding in applied.findings if _worth_a_line(finding)]
     lines += [f"warning: {step.setting} of {step.subject} was not set: {step.error}" for step in _undone(applied)]
+    if threading.current_thread() is not threading.main_thread() and _keras_3_in_use():
+        # Keras 3.15.1, src/backend/common/global_state.py: a threading.local.
+        lines.append(
+            f"warning: set for the thread {applied.thread!r} alone: Keras 3 keeps its dtype policy per thread; "
+            "call hwprobe.auto_configure() in the one that makes the model"
+        )
     for line in lines:
         # Standard error and not a logger: absl, which TensorFlow loads, hides what is below a warning.
         sys.stderr.write(f"hwprobe: {line}\n")

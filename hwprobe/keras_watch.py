@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from types import ModuleType
 
@@ -37,17 +36,18 @@ def _is_installed(name: str, keras: Keras | None) -> bool:
 
 
 def _watch(name: str, wanted: DtypePolicy) -> Step:
-    step = {"setting": "dtype_policy", "subject": name}
-    if name in _watched:
-        return Step(**step, status="skipped", wanted=wanted, error="not imported yet; set when it is")
-    try:
-        # TensorFlow brings wrapt along; Keras on another backend does not.
-        hooks = importlib.import_module("wrapt")
-    except ImportError:
-        return Step(**step, status="skipped", wanted=wanted, error="not imported yet; call auto_configure() after it")
-    hooks.register_post_import_hook(_imported, name)
-    _watched.add(name)
-    return Step(**step, status="skipped", wanted=wanted, error="not imported yet; set when it is")
+    if name not in _watched:
+        from wrapt import register_post_import_hook
+
+        register_post_import_hook(_imported, name)
+        _watched.add(name)
+    return Step(
+        setting="dtype_policy",
+        subject=name,
+        status="skipped",
+        wanted=wanted,
+        error="not imported yet; set when it is",
+    )
 
 
 def _imported(module: ModuleType) -> None:

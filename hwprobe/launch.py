@@ -6,87 +6,119 @@ freeze variables such as CUDA_VISIBLE_DEVICES before the script sets them, later
 
 from __future__ import annotations
 
+import importlib.util
 import runpy
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
-from hwprobe.errors import InputError
+from hwprobe.errors import HwprobeError, InputError
 
 FRAMEWORKS = ("tensorflow", "keras", "tf_keras")
 
 
-def run_script(script: Path, arguments: Sequence[str]) -> None:
-    """Run a Python file as `__main__`, as `python FILE ARGUMENTS` would.
-
-    Args:
-        script: The file.
-        arguments: What it sees after its own name in `sys.argv`.
+def expect_script(script: Path) -> None:
+    """Refuse what is no file, before anything else is done.
 
     Raises:
         InputError: There is no such file.
     """
     if not script.is_file():
         raise InputError(f"{script} is not a file that can be run")
+
+
+def expect_module(module: str) -> None:
+    """Refuse the name of a module that cannot be found, before anything else is done.
+
+    Raises:
+        InputError: There is no such module.
+    """
+    _put_first_on_path(Path.cwd())
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError, AttributeError) as error:
+        # A parent that does not import, or is no package.
+        raise InputError(f"no module named {module} can be run: {error}") from error
+    if found is None:
+        raise InputError(f"no module named {module} can be run")
+
+
+def run_script(script: Path, arguments: Sequence[str]) -> None:
+    """Run a Python file as `__main__`, as `python FILE ARGUMENTS` would. What it raises is its own.
+
+    Args:
+        script: The file.
+        arguments: What it sees after its own name in `sys.argv`.
+    """
     sys.argv = [str(script), *arguments]
     # Python puts the folder of a script first on the path, its real one where the script is a link.
-    sys.path[0] = str(script.resolve().parent)
+    _put_first_on_path(script.resolve().parent)
     runpy.run_path(str(script), run_name="__main__")
 
 
 def run_module(module: str, arguments: Sequence[str]) -> None:
-    """Run a module as `__main__`, as `python -m MODULE ARGUMENTS` would.
+    """Run a module as `__main__`, as `python -m MODULE ARGUMENTS` would. What it raises is its own.
 
     Args:
         module: Dotted name.
         arguments: What it sees after its own name in `sys.argv`.
     """
     sys.argv = [module, *arguments]
-    sys.path[0] = str(Path.cwd())
+    _put_first_on_path(Path.cwd())
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def when_framework_is_imported(configure: Callable[[], None]) -> None:
-    """Call a function once, when TensorFlow or Keras has been imported completely.
+def _put_first_on_path(folder: Path) -> None:
+    # With -P or PYTHONSAFEPATH (Python 3.11) there is no such entry, and the first one is Python's own library.
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = str(folder)
+
+
+class Launch:
+    """Configures once, when TensorFlow or Keras has been imported completely.
 
     `import tensorflow` imports Keras on its way, and `import keras` imports TensorFlow on its way: the call comes when
     the outermost of them is done. Where one is loaded already, it comes at once.
 
+    An error of the configuration ends the process with one line and a status: it is no error of the script, and rises
+    through the script's `import tensorflow`.
+
     Args:
-        configure: The function.
+        configure: What to call.
 
-    Raises:
-        InputError: wrapt, whose import hook this rests on, is not installed. TensorFlow brings it along.
+    Attributes:
+        configured: Whether it was called.
     """
-    trigger = _Trigger(configure)
-    for name in FRAMEWORKS:
-        _when_imported(name, trigger.imported)
-    if any(name in sys.modules for name in FRAMEWORKS):
-        trigger.imported(None)
 
-
-def _when_imported(name: str, hook: Callable[[ModuleType], None]) -> None:
-    try:
-        from wrapt import register_post_import_hook
-    except ImportError as error:
-        raise InputError("hwprobe run needs wrapt, which TensorFlow brings along: pip install wrapt") from error
-    register_post_import_hook(hook, name)
-
-
-class _Trigger:
-    """Calls a function once, at the end of the outermost framework import."""
-
-    def __init__(self, configure: Callable[[], None]) -> None:
+    def __init__(self, configure: Callable[[], object]) -> None:
         self._configure = configure
-        self._done = False
+        self.configured = False
 
-    def imported(self, module: ModuleType | None) -> None:
+    def watch(self) -> None:
+        """Begin to look for the imports."""
+        from wrapt import register_post_import_hook
+
+        for name in FRAMEWORKS:
+            register_post_import_hook(self._imported, name)
+        if any(sys.modules.get(name) is not None for name in FRAMEWORKS):
+            self._imported(None)
+
+    def _imported(self, module: ModuleType | None) -> None:
         """A framework has been imported; the others may still be on their way."""
-        if self._done or any(_is_on_its_way(name, module) for name in FRAMEWORKS):
+        if self.configured or any(_is_on_its_way(name, module) for name in FRAMEWORKS):
             return
-        self._done = True
-        self._configure()
+        self.configured = True
+        try:
+            self._configure()
+        except HwprobeError as error:
+            _end(error)
+
+
+def _end(error: HwprobeError) -> NoReturn:
+    sys.stderr.write(f"hwprobe: error: {error}\n")
+    raise SystemExit(2 if isinstance(error, InputError) else 1) from None
 
 
 def _is_on_its_way(name: str, just_imported: ModuleType | None) -> bool:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
-from hwprobe.apply import FORCE_GROWTH, forced_growth, keras_modules_in_use, short_name
-from hwprobe.configuration import Decision, DtypePolicy, Step
+from hwprobe.apply import (
+    ALLOCATOR,
+    FORCE_GROWTH,
+    forced_growth,
+    keras_in_use,
+    limit_text,
+    made_before_growth,
+    short_name,
+)
+from hwprobe.configuration import Decision, DtypePolicy, Memory, Step
 
 
 def read_back(decision: Decision) -> tuple[Step, ...]:
@@ -24,40 +33,68 @@ def read_back(decision: Decision) -> tuple[Step, ...]:
     if "tensorflow" in sys.modules:
         import tensorflow as tf
 
-        gpus = tf.config.get_visible_devices("GPU")
-        steps += [_growth(tf, gpu, gpus, decision.memory.growth) for gpu in gpus]
+        steps += _memory(tf, tf.config.get_visible_devices("GPU"), decision.memory)
         steps.append(_tf32(tf, decision.tf32))
-    steps += [_dtype_policy(name, module, decision.dtype_policy) for name, module in keras_modules_in_use().items()]
+    in_use = keras_in_use()
+    steps += [_dtype_policy(name, module, decision.dtype_policy) for name, module in in_use.modules.items()]
+    if in_use.error is not None:
+        steps.append(_compared("dtype_policy", "tf.keras", decision.dtype_policy, None, in_use.error))
     return tuple(steps)
 
 
-def _growth(tf: Any, gpu: Any, gpus: Sequence[Any], wanted: bool) -> Step:
-    said = bool(tf.config.experimental.get_memory_growth(gpu))
-    forced = forced_growth()
-    if forced is not None:
-        in_force, evidence = forced, f"{FORCE_GROWTH}={str(forced).lower()}"
-    else:
-        cancelled = _logical_configurations(tf, gpus)
-        in_force = said and not cancelled
-        evidence = f"{said}, cancelled by the logical devices of {', '.join(cancelled)}" if cancelled else str(said)
+def _compared(setting: str, subject: str, wanted: str, now: str | None, lost: str | None) -> Step:
+    """A setting that is in force, or is not, for a reason."""
     return Step(
-        setting="memory_growth",
-        subject=short_name(gpu),
-        status="unchanged" if in_force is wanted else "lost",
-        wanted=str(wanted),
-        before=evidence,
-        after=evidence,
-        error=None if in_force is wanted else _growth_lost(wanted),
+        setting=setting,
+        subject=subject,
+        status="unchanged" if lost is None else "lost",
+        wanted=wanted,
+        before=now,
+        after=now,
+        error=lost,
     )
 
 
-def _growth_lost(wanted: bool) -> str:
-    if not wanted:
-        return "memory growth is in force and was not wanted"
-    return (
-        "TensorFlow takes GPU memory at once: the environment or a logical device configuration cancels growth; "
-        f"only {FORCE_GROWTH}=true, set before the first tensor, gives growth under a limit"
-    )
+def _memory(tf: Any, gpus: Sequence[Any], memory: Memory) -> list[Step]:
+    made = made_before_growth(gpus) if gpus else frozenset()
+    steps = [_growth(tf, gpu, gpus, memory.growth, made) for gpu in gpus]
+    if memory.limit_mib is not None:
+        steps += [_limit(tf, gpu, f"{memory.limit_mib} MiB") for gpu in gpus]
+    if memory.allocator != "default" and gpus:
+        now = os.environ.get(ALLOCATOR)
+        lost = None if now == memory.allocator else f"{ALLOCATOR} is {now or 'not set'}"
+        steps.append(_compared("allocator", "process", memory.allocator, now, lost))
+    return steps
+
+
+def _growth(tf: Any, gpu: Any, gpus: Sequence[Any], wanted: bool, made: Container[str]) -> Step:
+    in_force, evidence = _growth_in_force(tf, gpu, gpus, made)
+    lost = None
+    if in_force is not wanted:
+        lost = f"{evidence}: TensorFlow takes nearly all memory at once" if wanted else f"{evidence}: growth is on"
+    return _compared("memory_growth", short_name(gpu), str(wanted), evidence, lost)
+
+
+def _growth_in_force(tf: Any, gpu: Any, gpus: Sequence[Any], made: Container[str]) -> tuple[bool, str]:
+    forced = forced_growth()
+    if short_name(gpu) in made:
+        return False, "its device was made without growth (tf.test.gpu_device_name, device_lib)"
+    if forced is not None:
+        return forced, f"{FORCE_GROWTH}={str(forced).lower()}"
+    said = bool(tf.config.experimental.get_memory_growth(gpu))
+    cancelled = _logical_configurations(tf, gpus) if said else []
+    if cancelled:
+        return False, (
+            f"cancelled by the logical devices of {', '.join(cancelled)}; only {FORCE_GROWTH}=true, set before the "
+            "first tensor, gives growth beside them"
+        )
+    return said, f"memory growth is {'set' if said else 'not set'}"
+
+
+def _limit(tf: Any, gpu: Any, wanted: str) -> Step:
+    now = limit_text(tf.config.get_logical_device_configuration(gpu))
+    lost = None if now == wanted else f"the limit is {now}"
+    return _compared("memory_limit", short_name(gpu), wanted, now, lost)
 
 
 def _logical_configurations(tf: Any, gpus: Sequence[Any]) -> list[str]:
@@ -76,15 +113,8 @@ def _explicitly_configured(tf: Any, device: Any) -> bool:
 
 def _tf32(tf: Any, wanted: bool) -> Step:
     now = tf.config.experimental.tensor_float_32_execution_enabled()
-    return Step(
-        setting="tf32",
-        subject="process",
-        status="unchanged" if now is wanted else "lost",
-        wanted=str(wanted),
-        before=str(now),
-        after=str(now),
-        error=None if now is wanted else "TensorFloat-32 was switched after hwprobe set it",
-    )
+    lost = None if now is wanted else "TensorFloat-32 was switched after hwprobe set it"
+    return _compared("tf32", "process", str(wanted), str(now), lost)
 
 
 def _dtype_policy(name: str, keras: Any, wanted: DtypePolicy) -> Step:
@@ -95,12 +125,4 @@ def _dtype_policy(name: str, keras: Any, wanted: DtypePolicy) -> Step:
         else "the global dtype policy of this thread is another one: Keras 3 keeps it per thread, and "
         "clear_session() drops it; call hwprobe.auto_configure() again"
     )
-    return Step(
-        setting="dtype_policy",
-        subject=name,
-        status="unchanged" if lost is None else "lost",
-        wanted=wanted,
-        before=now,
-        after=now,
-        error=lost,
-    )
+    return _compared("dtype_policy", name, wanted, now, lost)

@@ -79,9 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED
     except OSError as error:
-        if arguments[:1] == ["run"]:
-            raise  # the script's own
         return _output_lost(error)
+    if callable(result):
+        # `hwprobe run`: what the script raises is the script's own, so nothing here or in click may catch it.
+        return int(result())
     return result if isinstance(result, int) else 0
 
 

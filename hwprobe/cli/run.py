@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -20,7 +21,30 @@ def _loss_scaling(_ctx: click.Context, _parameter: click.Parameter, value: str |
         raise click.BadParameter(str(error)) from error
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+class _OptionsBeforeScript(click.Command):
+    """A command whose options end at the script or module: what follows is the script's, whatever it looks like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        position = self._after_module(args)
+        return super().parse_args(ctx, args if position is None else [*args[:position], "--", *args[position:]])
+
+    def _after_module(self, args: Sequence[str]) -> int | None:
+        """The place behind `-m MODULE`; None where a script, or nothing, is named first."""
+        with_value = {name for option in self.params if _takes_value(option) for name in option.opts}
+        position = 0
+        while position < len(args) and args[position].startswith("-") and args[position] != "--":
+            name = args[position]
+            position += 2 if name in with_value else 1
+            if name.startswith("-m"):
+                return position if position <= len(args) else None
+        return None
+
+
+def _takes_value(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, click.Option) and not parameter.is_flag
+
+
+@click.command(cls=_OptionsBeforeScript, context_settings={"allow_interspersed_args": False})
 @click.option("--policy", metavar="NAME|FILE", help="Policy to decide by; see `hwprobe policy list`.")
 @click.option("--dtype-policy", type=click.Choice(DTYPE_POLICIES), help="Insist on this dtype policy.")
 @click.option(
@@ -52,17 +76,26 @@ def run(
     quiet: bool,
     module: str | None,
     arguments: tuple[str, ...],
-) -> None:
+) -> Callable[[], int]:
     """Run a training script with the precision that fits this machine.
 
     The script may set environment variables first: hwprobe configures when the script imports TensorFlow or Keras.
-    Its exit status is the script's.
+    Its exit status is the script's; 2 where an option of hwprobe cannot be used, 1 where a request cannot be met.
     """
     from hwprobe.auto import auto_configure
-    from hwprobe.launch import run_module, run_script, when_framework_is_imported
+    from hwprobe.launch import Launch, expect_module, expect_script, run_module, run_script
+    from hwprobe.policy_reader import read_policy
+    from hwprobe.requirements import parse_requirements
 
     if module is None and not arguments:
         raise click.UsageError("name a SCRIPT or -m MODULE to run")
+    # What can be known to be wrong is said before the script has worked for an hour.
+    read_policy(policy)
+    parse_requirements(require)
+    if module is not None:
+        expect_module(module)
+    else:
+        expect_script(Path(arguments[0]))
     if plan is not None:
         from hwprobe.cluster.joining import refuse_early
 
@@ -81,8 +114,18 @@ def run(
             quiet=quiet,
         )
 
-    when_framework_is_imported(configure)
-    if module is not None:
-        run_module(module, arguments)
-    else:
-        run_script(Path(arguments[0]), arguments[1:])
+    def script() -> int:
+        launch = Launch(configure)
+        launch.watch()
+        try:
+            if module is not None:
+                run_module(module, arguments)
+            else:
+                run_script(Path(arguments[0]), arguments[1:])
+        finally:
+            if not launch.configured:
+                name = module or arguments[0]
+                click.echo(f"hwprobe: nothing was configured: {name} imported neither TensorFlow nor Keras", err=True)
+        return 0
+
+    return script

@@ -56,13 +56,13 @@ class _Replica(Fact, frozen=True, kw_only=True):
 
 def own_fingerprint() -> Fingerprint:
     """Read policy, loss scaling and versions in this process and this thread."""
-    from hwprobe.apply import keras_modules_in_use
+    from hwprobe.apply import keras_in_use
     from hwprobe.scaling.in_force import in_force
 
     scaling = in_force()
     policies = [
         f"{name} {module.mixed_precision.global_policy().name}"
-        for name, module in sorted(keras_modules_in_use().items())
+        for name, module in sorted(keras_in_use().modules.items())
     ]
     packages = {"TensorFlow": "tensorflow", "Keras": "keras", "tf_keras": "tf_keras"}
     return Fingerprint(

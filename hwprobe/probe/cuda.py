@@ -206,6 +206,31 @@ def identify_in_process(ordinals: Iterable[int]) -> dict[int, tuple[str | None, 
     return {} if driver is None else {ordinal: _identity(driver, ordinal) for ordinal in ordinals}
 
 
+def active_in_process(ordinals: Iterable[int]) -> tuple[int, ...]:
+    """Ask the libcuda that this process has loaded already on which GPUs this process has a CUDA context.
+
+    Nothing that hwprobe calls makes one, nor does TensorFlow while it only lists devices.
+
+    Args:
+        ordinals: CUDA ordinals.
+
+    Returns:
+        Those with an active primary context; none if no libcuda is loaded here, or it does not say.
+    """
+    driver = _loaded()
+    return () if driver is None else tuple(ordinal for ordinal in ordinals if _is_active(driver, ordinal))
+
+
+def _is_active(driver: Driver, ordinal: int) -> bool:
+    flags, active = ctypes.c_uint(), ctypes.c_int()
+    try:
+        device = driver.integer("cuDeviceGet", ordinal)
+        driver.call("cuDevicePrimaryCtxGetState", device, ctypes.byref(flags), ctypes.byref(active))
+    except CudaFailure:
+        return False
+    return bool(active.value)
+
+
 def _loaded() -> Driver | None:
     if not hasattr(os, "RTLD_NOLOAD"):
         return None
