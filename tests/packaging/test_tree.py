@@ -1,10 +1,17 @@
 """The files of the project stand alone: they name no place that only its authors have."""
 
+import ast
 import re
 import subprocess
+import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from hwprobe.policy_reader import tomllib
 
 ROOT = Path(__file__).parents[2]
 TEXT = {
@@ -64,3 +71,46 @@ def test_every_package_has_its_place_in_the_wheel():
         path.parent.relative_to(ROOT).as_posix().replace("/", ".") for path in (ROOT / "hwprobe").rglob("__init__.py")
     }
     assert {package for package in packages if f'"{package}"' not in text} == set()
+
+
+def imported_modules(folder):
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.split(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield str(node.module).split(".")[0]
+
+
+def required(*extras):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    texts = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
+    return {canonicalize_name(Requirement(text).name) for text in texts}
+
+
+COMES_WITH_TENSORFLOW = {"keras", "numpy", "wrapt"}
+OURS = {"benchmarks", "hwprobe", "tests"}
+IF_IT_IS_THERE = {"mpi4py", "tf_keras"}
+PRIVATE_OF_SOME_PYTHONS = {"_sha2", "_sha256"}
+
+
+@pytest.mark.parametrize(
+    ("folder", "extras"),
+    [
+        ("hwprobe", ("tensorflow", "plots", "compare", "cluster")),
+        ("tests", ("tensorflow", "test")),
+        ("benchmarks", ("tensorflow", "test")),
+    ],
+)
+def test_every_package_that_is_imported_is_required_somewhere(folder, extras):
+    owners = packages_distributions()
+    known = {
+        *sys.stdlib_module_names,
+        *OURS,
+        *PRIVATE_OF_SOME_PYTHONS,
+        *(IF_IT_IS_THERE if folder == "hwprobe" else ()),
+    }
+    modules = set(imported_modules(folder)) - known
+    names = {module: {canonicalize_name(name) for name in owners.get(module, [module])} for module in modules}
+    accepted = required(*extras) | COMES_WITH_TENSORFLOW
+    assert {module: name for module, name in names.items() if not name & accepted} == {}
