@@ -302,7 +302,8 @@ def cuda_gives_every_gpu(case: Case) -> Verdict:
     gpus = [gpu for gpu in nvidia_gpus(report) if gpu.nvml_index is not None and _should_be_given(gpu)]
     if not gpus:
         return NotApplicable(reason="NVML shows no GPU that CUDA should give")
-    left_out = [gpu for gpu in gpus if gpu.visible is False]
+    # A script may have taken a GPU from its TensorFlow: that one has its place in CUDA's order.
+    left_out = [gpu for gpu in gpus if gpu.visible is False and gpu.cuda_index is None]
     given = len(report.visible_devices)
     return tuple(
         Problem(

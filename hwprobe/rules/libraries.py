@@ -117,10 +117,12 @@ def _absent_problem(absent: Sequence[SharedLibrary], tensorflow: TensorFlow) -> 
 
 def _absent_fix(tensorflow: TensorFlow) -> tuple[str, ...]:
     known = release(tensorflow.version) if tensorflow.version is not None else None
-    if known is not None and not known.and_cuda:
-        cuda = tensorflow.cuda_version or known.cuda
+    if tensorflow.version is not None and (known is None or not known.and_cuda):
+        # The extra `and-cuda` is of 2.14 and newer: before, CUDA comes from the system.
+        cuda = tensorflow.cuda_version or (known.cuda if known is not None else "of its release notes")
+        cudnn = known.cudnn_minimum if known is not None else tensorflow.cudnn_version or "of its release notes"
         return (
-            f"install CUDA {cuda} and cuDNN {known.cudnn_minimum}, then, with their folders:",
+            f"install CUDA {cuda} and cuDNN {cudnn}, then, with their folders:",
             f"export LD_LIBRARY_PATH=/usr/local/cuda-{cuda}/lib64:$LD_LIBRARY_PATH",
         )
     pin = f"=={tensorflow.version}" if tensorflow.version is not None else ""

@@ -26,6 +26,7 @@ MEMORY_IN_USE = Rule(
 )
 
 _LITTLE = 0.5
+_LESS_THAN_IDLE = 0.75
 _TOO_LITTLE_BYTES = 2**30
 _COHERENT = ("GH200", "GB200", "GB300")
 """Boards whose memory the host's kernel may use as a cache (vllm-project/vllm#39361)."""
@@ -90,7 +91,7 @@ COHERENT_CACHE = Rule(
     severity=Severity.INFO,
     action=Action.NONE,
     explanation=Explanation(
-        checks="On GH200, GB200 and GB300: whether much of the memory is in use.",
+        checks="On GH200, GB200 and GB300: whether more than a quarter of the memory is in use.",
         matters="The host's kernel sees this memory too and may keep files in it. Little free memory on an idle GPU "
         "is no sign of another process; the cache gives way.",
         fix="Nothing.",
@@ -111,7 +112,7 @@ def coherent_memory_is_free(case: Case) -> Verdict:
             evidence={"free_bytes": gpu.memory.free_bytes, "total_bytes": gpu.memory.total_bytes},
         )
         for gpu in gpus
-        if (share := _free_share(gpu.memory)) is not None and share < _LITTLE
+        if (share := _free_share(gpu.memory)) is not None and share < _LESS_THAN_IDLE
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from hwprobe.findings import Action, Severity
-from hwprobe.report import Distribution, Driver, Gpu
+from hwprobe.report import Distribution, Driver, Gpu, Report
 from tests.reports import A100, H100, T4, cpu_only, hidden, lost, mig, report, source, tensorflow_wheel
 from tests.rules.facts import (
     ABSENT,
@@ -31,6 +31,14 @@ NOT_READY = failed(802, "CUDA_ERROR_SYSTEM_NOT_READY")
 
 def with_fabric(gpu: Gpu, state: str) -> Gpu:
     return msgspec.structs.replace(gpu, health=msgspec.structs.replace(gpu.health, fabric_state=state))
+
+
+def taken_from_tensorflow(facts: Report) -> Report:
+    """As after `tf.config.set_visible_devices`: CUDA gives the first GPU, and the script does not use it."""
+    first, *others = facts.devices
+    return msgspec.structs.replace(
+        facts, devices=(msgspec.structs.replace(first, visible=False, tensorflow_name=None), *others)
+    )
 
 
 TABLE: Table = {
@@ -190,6 +198,7 @@ TABLE: Table = {
             Fires(Severity.WARNING, Action.ADMIN, UUID, ("it gives 1",)),
         ),
         Row("both are given", report(gpus=[T4, A100]), "pass"),
+        Row("a script took one from its TensorFlow", taken_from_tensorflow(report(gpus=[T4, A100])), "pass"),
         Row(
             "a variable chooses",
             report(gpus=[hidden(T4)], environment={"CUDA_VISIBLE_DEVICES": "-1"}),
