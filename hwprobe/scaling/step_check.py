@@ -17,7 +17,6 @@ Verdict = Literal[
     "right",
     "loss_not_scaled",
     "gradients_not_unscaled",
-    "scaled_twice",
     "unscaled_twice",
     "doubled",
     "clipped_before_unscaling",
@@ -37,12 +36,8 @@ _MEANING: dict[Verdict, tuple[str, str]] = {
         "scale the loss before the gradients are taken: {scale_loss}",
     ),
     "gradients_not_unscaled": (
-        "updates are {factor} times too large: the loss is scaled, and nobody unscaled the gradients",
-        "unscale the gradients before they are applied: {unscale}",
-    ),
-    "scaled_twice": (
-        "updates are {factor} times too large: the loss is scaled twice",
-        "scale the loss once: {scale_loss}",
+        "updates are {factor} times too large: nobody unscaled the gradients, or the loss is scaled twice",
+        "scale the loss once, and unscale the gradients before they are applied: {unscale}",
     ),
     "unscaled_twice": (
         "updates are {factor} times too small: the gradients are unscaled twice",
@@ -168,7 +163,7 @@ def _verdict(updates: Sequence[float], right: Sequence[float], scale: float) -> 
     candidates: list[tuple[float, Verdict]] = [(1.0, "right")]
     if scale != 1.0:
         candidates += [(1.0 / scale, "loss_not_scaled"), (scale, "gradients_not_unscaled")]
-        candidates += [(scale**2, "scaled_twice"), (scale**-2, "unscaled_twice")]
+        candidates.append((scale**-2, "unscaled_twice"))
     candidates.append((2.0, "doubled"))
     return next((verdict for factor, verdict in candidates if _near(ratios[0], factor)), "unknown")
 

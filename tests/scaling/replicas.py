@@ -67,23 +67,20 @@ def keras3_fit(kind):
         )
         optimizer = keras.optimizers.Adam(0.01)
         model.compile(optimizer if kind == "stock" else wrap_optimizer(optimizer, kind), "mse")
-    x = np.zeros((16, 4), "int32")
-    y = np.ones((16, 1), "float32")
-    bad = y.copy()
-    bad[8:] = np.inf
-    model.fit(x, bad, batch_size=16, verbose=0, shuffle=False)
-    model.fit(x, y, batch_size=16, epochs=20, verbose=0)
+    x = np.zeros((16 * 20, 4), "int32")
+    y = np.ones((16 * 20, 1), "float32")
+    y[8:16] = np.inf
+    model.fit(x, y, batch_size=16, verbose=0, shuffle=False)
     weights = [np.isfinite(each).all() for each in model.get_weights()]
-    prediction = model.predict(x[:2], verbose=0, batch_size=2)
     keras.config.set_dtype_policy("float32")
-    return {"finite": bool(all(weights)), "prediction": float(prediction[0, 0])}
+    return {"finite": bool(all(weights)), "prediction": float(model(x[:1])[0, 0])}
 
 
 def main():
     cases = {
         f"{kind}, bad replica {bad}": keras3(kind, bad) for kind in ("dynamic", "static=64", "stock") for bad in (0, 1)
     }
-    cases |= {f"fit, {kind}": keras3_fit(kind) for kind in ("dynamic", "static=64", "stock")}
+    cases |= {f"fit, {kind}": keras3_fit(kind) for kind in ("dynamic", "stock")}
     json.dump(cases, sys.stdout)
 
 

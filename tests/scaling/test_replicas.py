@@ -19,7 +19,7 @@ def cases():
         [sys.executable, "-m", "tests.scaling.replicas"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         check=False,
     )
@@ -46,9 +46,8 @@ def test_keras_own_obeys_the_first_replica_alone(cases):
     assert lost["scale"] == 2.0**15
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "static=64"])
-def test_fit_with_an_embedding_goes_on_after_a_batch_that_is_bad_on_one_replica(cases, kind):
-    case = cases[f"fit, {kind}"]
+def test_fit_with_an_embedding_goes_on_after_a_batch_that_is_bad_on_one_replica(cases):
+    case = cases["fit, dynamic"]
     assert case["finite"]
     assert case["prediction"] == pytest.approx(1.0, abs=0.2)
 
@@ -78,7 +77,7 @@ def test_two_workers_agree_that_a_step_is_skipped_when_one_of_them_is_bad():
         for worker in range(2)
     ]
     try:
-        answers = [worker.communicate(timeout=300) for worker in workers]
+        answers = [worker.communicate(timeout=900) for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
