@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,11 @@ def test_there_is_a_readme():
     assert ROOT / "README.md" in DOCUMENTS
 
 
+def with_this_keras(shown):
+    """Python 3.10 gets an older Keras than the one that documents show; see tests/constraints.txt."""
+    return shown.replace("Keras 3.15.1", f"Keras {version('keras')}")
+
+
 @every_document
 def test_what_a_document_shows_is_what_happens(path, run):
     for block in blocks(path.read_text(encoding="utf-8")):
@@ -69,7 +75,7 @@ def test_what_a_document_shows_is_what_happens(path, run):
             status = block.status if command is commands[-1] else 0
             assert done.returncode == status, f"{where}: {command.text}\n{printed}"
             if block.compares_output:
-                assert matches(command.output, printed), f"{where}: {command.text} printed\n{printed}"
+                assert matches(with_this_keras(command.output), printed), f"{where}: {command.text} printed\n{printed}"
 
 
 @every_document
