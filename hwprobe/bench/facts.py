@@ -100,7 +100,7 @@ class Bench(Fact, frozen=True, kw_only=True):
         if dtype_policy == "float32":
             return 1.0
         ratios = []
-        for kernel in _WORK:
+        for kernel in WORK_KERNELS:
             seen = self.of(kernel, POLICY_MODES[dtype_policy])
             if seen is None or seen.ratio is None or is_wrong(seen):
                 return None
@@ -108,7 +108,7 @@ class Bench(Fact, frozen=True, kw_only=True):
         return math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios))
 
 
-_WORK: tuple[KernelName, ...] = ("matmul", "convolution", "attention")
+WORK_KERNELS: tuple[KernelName, ...] = ("matmul", "convolution", "attention")
 """The kernels that the time of training is made of; the optimizer's step is shown and not weighed."""
 
 ERROR_LIMITS: dict[Mode, float] = {"float32": 1e-4, "tf32": 1e-2, "float16": 1e-2, "bfloat16": 5e-2}

@@ -6,7 +6,7 @@ from hwprobe.findings import Action, Rule, Severity
 from hwprobe.model.facts import LayerProbe, ModelFacts, ProbeFacts
 from hwprobe.model.formats import FLOAT16, FORMATS
 from hwprobe.model.judging import Answer, ModelCheck, problem
-from hwprobe.model.seen import ON_ONE_BATCH, explain, first_pass, where_it_begins, without_probe
+from hwprobe.model.seen import ON_ONE_BATCH, explain, first_pass, where_it_begins
 from hwprobe.rules.verdict import NotApplicable, Skipped
 
 NON_FINITE_IN_FLOAT32 = Rule(
@@ -81,7 +81,7 @@ DATA_BEYOND_FLOAT16 = Rule(
 
 def non_finite_in_float32(_: ModelFacts, probe: ProbeFacts) -> Answer:
     """HWP661."""
-    return without_probe(probe) or [
+    return [
         problem(
             layer.name,
             f"{layer.name} ({layer.class_name}) gives {layer.reference.non_finite} of {layer.reference.elements} "
@@ -95,20 +95,17 @@ def non_finite_in_float32(_: ModelFacts, probe: ProbeFacts) -> Answer:
 
 def leaves_16_bits(_: ModelFacts, probe: ProbeFacts) -> Answer:
     """HWP668."""
-    return (
-        without_probe(probe)
-        or [
-            problem(
-                layer.name,
-                f"{layer.name} ({layer.class_name}) computes in {layer.compute_dtype} and gives "
-                f"{layer.output.dtype}: a constant in it is float32.",
-                "make the constant with dtype=self.compute_dtype",
-                evidence={"compute_dtype": layer.compute_dtype, "output_dtype": layer.output.dtype},
-            )
-            for layer in first_pass(probe).layers
-            if layer.compute_dtype in FORMATS and layer.output.dtype == "float32" and _went_in_narrow(layer)
-        ][:1]
-    )
+    return [
+        problem(
+            layer.name,
+            f"{layer.name} ({layer.class_name}) computes in {layer.compute_dtype} and gives "
+            f"{layer.output.dtype}: a constant in it is float32.",
+            "make the constant with dtype=self.compute_dtype",
+            evidence={"compute_dtype": layer.compute_dtype, "output_dtype": layer.output.dtype},
+        )
+        for layer in first_pass(probe).layers
+        if layer.compute_dtype in FORMATS and layer.output.dtype == "float32" and _went_in_narrow(layer)
+    ][:1]
 
 
 def _went_in_narrow(layer: LayerProbe) -> bool:
@@ -117,9 +114,6 @@ def _went_in_narrow(layer: LayerProbe) -> bool:
 
 def call_fails(_: ModelFacts, probe: ProbeFacts) -> Answer:
     """HWP669."""
-    missing = without_probe(probe)
-    if missing is not None:
-        return missing
     batch = next((each for each in probe.passes if each.error is not None), None)
     if batch is None or batch.error is None:
         return []
@@ -137,9 +131,6 @@ def call_fails(_: ModelFacts, probe: ProbeFacts) -> Answer:
 
 def non_finite_data(_: ModelFacts, probe: ProbeFacts) -> Answer:
     """HWP674."""
-    missing = without_probe(probe)
-    if missing is not None:
-        return missing
     data = first_pass(probe).data
     if data is None:
         return NotApplicable(reason="the batch holds no floating point data")
@@ -157,9 +148,6 @@ def non_finite_data(_: ModelFacts, probe: ProbeFacts) -> Answer:
 
 def data_beyond_float16(_: ModelFacts, probe: ProbeFacts) -> Answer:
     """HWP675."""
-    missing = without_probe(probe)
-    if missing is not None:
-        return missing
     batch = first_pass(probe)
     if batch.data is None:
         return NotApplicable(reason="the batch holds no floating point data")
@@ -225,9 +213,9 @@ def output_resolution(model: ModelFacts, probe: ProbeFacts) -> Answer:
 
 BOUNDARY_CHECKS = (
     ModelCheck(OUTPUT_RESOLUTION, output_resolution),
-    ModelCheck(NON_FINITE_IN_FLOAT32, non_finite_in_float32),
-    ModelCheck(LEAVES_16_BITS, leaves_16_bits),
-    ModelCheck(CALL_FAILS, call_fails),
-    ModelCheck(NON_FINITE_DATA, non_finite_data),
-    ModelCheck(DATA_BEYOND_FLOAT16, data_beyond_float16),
+    ModelCheck(NON_FINITE_IN_FLOAT32, non_finite_in_float32, needs_probe=True),
+    ModelCheck(LEAVES_16_BITS, leaves_16_bits, needs_probe=True),
+    ModelCheck(CALL_FAILS, call_fails, needs_probe=True),
+    ModelCheck(NON_FINITE_DATA, non_finite_data, needs_probe=True),
+    ModelCheck(DATA_BEYOND_FLOAT16, data_beyond_float16, needs_probe=True),
 )

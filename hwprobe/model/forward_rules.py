@@ -6,7 +6,7 @@ from hwprobe.findings import Action, EvidenceValue, Rule, Severity
 from hwprobe.model.facts import BatchPass, LayerProbe, ModelFacts, ProbeFacts
 from hwprobe.model.formats import FLOAT16, FORMATS
 from hwprobe.model.judging import Answer, ModelCheck, problem
-from hwprobe.model.seen import ON_ONE_BATCH, explain, first_pass, pass_on, where_it_begins, without_probe
+from hwprobe.model.seen import ON_ONE_BATCH, explain, first_pass, pass_on, where_it_begins
 from hwprobe.rules.verdict import NotApplicable, Problem, Skipped
 
 HEADROOM = 8.0
@@ -163,14 +163,11 @@ def _non_finite(model: ModelFacts, batch: BatchPass, when: str) -> list[Problem]
 
 def non_finite_forward(model: ModelFacts, probe: ProbeFacts) -> Answer:
     """HWP660."""
-    return without_probe(probe) or _non_finite(model, first_pass(probe), f"on the {first_pass(probe).batch} batch")
+    return _non_finite(model, first_pass(probe), f"on the {first_pass(probe).batch} batch")
 
 
 def near_overflow(_: ModelFacts, probe: ProbeFacts) -> Answer:
     """HWP662."""
-    missing = without_probe(probe)
-    if missing is not None:
-        return missing
     if (probe.dtype_policy or "") == "mixed_bfloat16":
         return NotApplicable(reason="bfloat16 has float32's range")
     limit = FLOAT16.largest / HEADROOM
@@ -197,23 +194,25 @@ def non_finite_on_zeros(model: ModelFacts, probe: ProbeFacts) -> Answer:
     """HWP663."""
     batch = pass_on(probe, "zeros")
     if batch is None:
-        return without_probe(probe) or Skipped(reason="no pass on zeros was made")
-    return _non_finite(model, batch, "on a batch of zeros")
+        return Skipped(reason="no pass on zeros was made")
+    return _incomplete(batch) or _non_finite(model, batch, "on a batch of zeros")
 
 
 def non_finite_when_masked(model: ModelFacts, probe: ProbeFacts) -> Answer:
     """HWP664."""
     batch = pass_on(probe, "masked")
     if batch is None:
-        return without_probe(probe) or NotApplicable(reason="the model knows no mask")
-    return _non_finite(model, batch, "on a fully masked batch")
+        return NotApplicable(reason="the model knows no mask")
+    return _incomplete(batch) or _non_finite(model, batch, "on a fully masked batch")
+
+
+def _incomplete(batch: BatchPass) -> Skipped | None:
+    error = batch.reference_error or batch.error
+    return None if error is None else Skipped(reason=f"the pass on the {batch.batch} batch stopped: {error[:200]}")
 
 
 def precision_lost(model: ModelFacts, probe: ProbeFacts) -> Answer:
     """HWP665."""
-    missing = without_probe(probe)
-    if missing is not None:
-        return missing
     found = []
     for layer in first_pass(probe).layers:
         format_ = FORMATS.get(layer.output.dtype)
@@ -236,7 +235,7 @@ def precision_lost(model: ModelFacts, probe: ProbeFacts) -> Answer:
 
 def integers_changed(_: ModelFacts, probe: ProbeFacts) -> Answer:
     """HWP666."""
-    return without_probe(probe) or [
+    return [
         problem(
             layer.name,
             f"{layer.name} ({layer.class_name}) changes {layer.integers_changed} of {layer.integers} whole numbers in "
@@ -250,9 +249,6 @@ def integers_changed(_: ModelFacts, probe: ProbeFacts) -> Answer:
 
 def values_become_zero(_: ModelFacts, probe: ProbeFacts) -> Answer:
     """HWP667."""
-    missing = without_probe(probe)
-    if missing is not None:
-        return missing
     for layer in first_pass(probe).layers:
         more = layer.output.share_of_zeros - layer.reference.share_of_zeros
         before = 0.0
@@ -276,11 +272,11 @@ def values_become_zero(_: ModelFacts, probe: ProbeFacts) -> Answer:
 
 
 FORWARD_CHECKS = (
-    ModelCheck(NON_FINITE_FORWARD, non_finite_forward),
-    ModelCheck(NEAR_OVERFLOW, near_overflow),
-    ModelCheck(NON_FINITE_ON_ZEROS, non_finite_on_zeros),
-    ModelCheck(NON_FINITE_WHEN_MASKED, non_finite_when_masked),
-    ModelCheck(PRECISION_LOST, precision_lost),
-    ModelCheck(INTEGERS_CHANGED, integers_changed),
-    ModelCheck(VALUES_BECOME_ZERO, values_become_zero),
+    ModelCheck(NON_FINITE_FORWARD, non_finite_forward, needs_probe=True),
+    ModelCheck(NEAR_OVERFLOW, near_overflow, needs_probe=True),
+    ModelCheck(NON_FINITE_ON_ZEROS, non_finite_on_zeros, needs_probe=True),
+    ModelCheck(NON_FINITE_WHEN_MASKED, non_finite_when_masked, needs_probe=True),
+    ModelCheck(PRECISION_LOST, precision_lost, needs_probe=True),
+    ModelCheck(INTEGERS_CHANGED, integers_changed, needs_probe=True),
+    ModelCheck(VALUES_BECOME_ZERO, values_become_zero, needs_probe=True),
 )

@@ -6,7 +6,7 @@ from hwprobe.findings import Action, EvidenceValue, Rule, Severity
 from hwprobe.model.facts import Gradients, ModelFacts, ProbeFacts
 from hwprobe.model.formats import FLOAT16, FORMATS
 from hwprobe.model.judging import Answer, ModelCheck, problem
-from hwprobe.model.seen import explain, without_probe
+from hwprobe.model.seen import explain
 from hwprobe.rules.verdict import NotApplicable, Skipped
 
 ZEROS = 0.1
@@ -131,9 +131,6 @@ def vanishing_gradient(_: ModelFacts, probe: ProbeFacts) -> Answer:
 
 def loss_in_16_bits(_: ModelFacts, probe: ProbeFacts) -> Answer:
     """HWP672."""
-    missing = without_probe(probe)
-    if missing is not None:
-        return missing
     if not probe.loss_terms:
         return NotApplicable(reason="no loss was computed: give a batch with targets")
     scale = max((each.scale for each in probe.gradients), default=1.0)
@@ -160,9 +157,6 @@ def loss_in_16_bits(_: ModelFacts, probe: ProbeFacts) -> Answer:
 
 def metric_in_16_bits(_: ModelFacts, probe: ProbeFacts) -> Answer:
     """HWP673."""
-    missing = without_probe(probe)
-    if missing is not None:
-        return missing
     if not probe.metrics:
         return NotApplicable(reason="no metric was computed: compile with metrics and give a batch with targets")
     found = []
@@ -209,10 +203,7 @@ def scale_overflows(model: ModelFacts, probe: ProbeFacts) -> Answer:
 
 
 def _without_gradients(probe: ProbeFacts) -> Skipped | None:
-    missing = without_probe(probe)
-    if missing is None and not probe.gradients:
-        return Skipped(reason=f"no gradients: {probe.reason or 'the mixed pass did not reach its end'}")
-    return missing
+    return None if probe.gradients else Skipped(reason="no gradients were computed")
 
 
 def _at_scale_one(probe: ProbeFacts) -> Gradients | None:
@@ -231,9 +222,9 @@ def _evidence(seen: Gradients) -> dict[str, EvidenceValue]:
 
 
 GRADIENT_CHECKS = (
-    ModelCheck(NON_FINITE_GRADIENT, non_finite_gradient),
-    ModelCheck(VANISHING_GRADIENT, vanishing_gradient),
-    ModelCheck(LOSS_IN_16_BITS, loss_in_16_bits),
-    ModelCheck(METRIC_IN_16_BITS, metric_in_16_bits),
-    ModelCheck(SCALE_OVERFLOWS, scale_overflows),
+    ModelCheck(NON_FINITE_GRADIENT, non_finite_gradient, needs_probe=True),
+    ModelCheck(VANISHING_GRADIENT, vanishing_gradient, needs_probe=True),
+    ModelCheck(LOSS_IN_16_BITS, loss_in_16_bits, needs_probe=True),
+    ModelCheck(METRIC_IN_16_BITS, metric_in_16_bits, needs_probe=True),
+    ModelCheck(SCALE_OVERFLOWS, scale_overflows, needs_probe=True),
 )

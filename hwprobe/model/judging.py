@@ -15,10 +15,18 @@ Answer = Sequence[Problem] | Skipped | NotApplicable
 
 
 class ModelCheck(NamedTuple):
-    """A rule about a model and the pure function that checks it."""
+    """A rule about a model and the pure function that checks it.
+
+    Attributes:
+        rule: The rule.
+        check: Asked with the static facts and those of the probe.
+        needs_probe: Whether it looks at the passes: without any it is not asked, and finding nothing in a pass that
+            stopped half-way is no answer.
+    """
 
     rule: Rule
     check: Callable[[ModelFacts, ProbeFacts], Answer]
+    needs_probe: bool = False
 
 
 def problem(
@@ -68,14 +76,23 @@ def findings_of(outcomes: Sequence[Outcome]) -> tuple[Finding, ...]:
 
 
 def _ask(entry: ModelCheck, model: ModelFacts, probe: ProbeFacts) -> Outcome:
-    answer = entry.check(model, probe)
     id_ = entry.rule.id
+    if entry.needs_probe and not probe.passes:
+        return Outcome(id=id_, status="skip", reason=f"not probed: {probe.reason or 'no pass was made'}")
+    answer = entry.check(model, probe)
     if isinstance(answer, Skipped):
         return Outcome(id=id_, status="skip", reason=answer.reason)
     if isinstance(answer, NotApplicable):
         return Outcome(id=id_, status="not_applicable", reason=answer.reason)
     findings = tuple(_finding(entry.rule, each) for each in answer)
+    if not findings and entry.needs_probe and (stopped := _stopped(probe)) is not None:
+        return Outcome(id=id_, status="skip", reason=stopped)
     return Outcome(id=id_, status="fail" if findings else "pass", findings=findings)
+
+
+def _stopped(probe: ProbeFacts) -> str | None:
+    first = probe.passes[0]
+    return None if first.error is None else f"the mixed pass stopped in {first.error_layer or 'the loss'}"
 
 
 def _finding(rule: Rule, found: Problem) -> Finding:

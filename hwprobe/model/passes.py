@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from hwprobe.model.batches import Batch
 from hwprobe.model.facts import Gradients, LossTerm, MetricProbe, Values
 from hwprobe.model.measure import floating_tensors, values_of, worst_gradient
-from hwprobe.model.untouched import borrowed, record_calls, set_policies, silence_noise
+from hwprobe.model.untouched import PolicyOf, borrowed, record_calls, set_policies, silence_noise
 
 
 @dataclass
@@ -63,13 +63,13 @@ def model_errors() -> tuple[type[Exception], ...]:
     )
 
 
-def run_pass(model: Any, batch: Batch, policy_of: Callable[[str], str], scales: tuple[float, ...] = ()) -> Pass:
+def run_pass(model: Any, batch: Batch, policy_of: PolicyOf, scales: tuple[float, ...] = ()) -> Pass:
     """Run the model once and leave it as it was.
 
     Args:
         model: A built Keras 3 model on TensorFlow.
         batch: What to call it with.
-        policy_of: Dtype policy to use for each policy name that its layers have.
+        policy_of: Dtype policy to use for each that its layers have.
         scales: Loss scales to compute gradients at; none for a forward pass alone.
     """
     import keras

@@ -45,22 +45,22 @@ def probe_model(model: Any, facts: ModelFacts, batch: Any = None) -> ProbeFacts:
         return ProbeFacts(status="skipped", reason=str(error))
     scale = _scale(facts, low)
 
-    def mixed_policy(name: str) -> str:
+    def mixed_policy(name: str, _: str) -> str:
         return effective_policy(name, facts.assumed_dtype_policy)
 
-    def float32_policy(name: str) -> str:
-        return "float32" if name.endswith("float16") else name
+    def float32_policy(name: str, compute_dtype: str) -> str:
+        # Not for a quantised policy such as int8_from_mixed_bfloat16: its layer holds integers.
+        return "float32" if compute_dtype in FORMATS and "_from_" not in name else name
 
     reference = run_pass(model, first, float32_policy, scales=(1.0,))
     mixed = run_pass(model, first, mixed_policy, scales=(scale,) if scale == 1.0 else (scale, 1.0))
-    passes = [_compare(first, reference, mixed, low)]
     if reference.error is not None:
         return ProbeFacts(
             status="failed",
             reason=f"the float32 pass stopped in {reference.error_layer or 'the model'}: {reference.error}",
-            passes=tuple(passes),
         )
     masked = masked_batch(model, facts, first)
+    passes = [_compare(first, reference, mixed, low)]
     passes.extend(
         _compare(other, run_pass(model, other, float32_policy), run_pass(model, other, mixed_policy), low)
         for other in (zero_batch(first), masked)

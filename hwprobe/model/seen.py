@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from hwprobe.findings import Explanation
 from hwprobe.model.facts import BatchPass, LayerProbe, ProbeFacts
-from hwprobe.rules.verdict import Skipped
 
 ON_ONE_BATCH = "One float32 and one mixed pass on the same batch, compared layer by layer. "
 
@@ -14,11 +13,6 @@ ON_ONE_BATCH = "One float32 and one mixed pass on the same batch, compared layer
 def explain(checks: str, matters: str, fix: str, reference: str = "IEEE 754-2019, binary16") -> Explanation:
     """Write an explanation of a rule that the probe answers."""
     return Explanation(checks=checks, matters=matters, fix=fix, reference=reference)
-
-
-def without_probe(probe: ProbeFacts) -> Skipped | None:
-    """Say why a rule that needs the probe has no answer; None where the probe ran."""
-    return None if probe.passes else Skipped(reason=f"not probed: {probe.reason or 'no pass was made'}")
 
 
 def first_pass(probe: ProbeFacts) -> BatchPass:

@@ -95,12 +95,16 @@ def _refill(container: Any, contents: Any) -> None:
         dict.update(container, contents)
 
 
-def set_policies(model: Any, policy_of: Callable[[str], str]) -> None:
+PolicyOf = Callable[[str, str], str]
+"""Name of a policy and its compute dtype to the name of the policy to use instead."""
+
+
+def set_policies(model: Any, policy_of: PolicyOf) -> None:
     """Give every layer the dtype policy that `policy_of` names for its present one. To be undone by `borrowed`."""
     import keras
 
     for layer in (model, *(layer for _, layer in walk_layers(model))):
-        name = policy_of(layer.dtype_policy.name)
+        name = policy_of(layer.dtype_policy.name, layer.compute_dtype)
         if name != layer.dtype_policy.name:
             object.__setattr__(layer, "_dtype_policy", keras.dtype_policies.get(name))
             if type(layer).__name__ == "Normalization" and layer.built:

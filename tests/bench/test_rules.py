@@ -90,6 +90,14 @@ def test_a_policy_that_is_slower_only_now_and_then_is_not_accused():
     assert judge_bench(measured) == ()
 
 
+def test_a_slow_optimizer_step_alone_accuses_no_policy():
+    measured = bench(float16=0.94, bfloat16=2.0)
+    for kernel in ("matmul", "convolution", "attention"):
+        measured = _with(measured, kernel, "float16", ratio=Ratio(median=0.94, low=0.8, high=1.1))
+    slow = Ratio(median=0.5, low=0.5, high=0.5)
+    assert judge_bench(_with(measured, "optimizer", "float16", ratio=slow)) == ()
+
+
 def test_the_slower_policy_that_nobody_wants_is_not_mentioned():
     assert judge_bench(bench(float16=0.4, bfloat16=2.0), "mixed_bfloat16") == ()
 

@@ -184,6 +184,38 @@ def test_a_subclassed_model_needs_a_batch_and_is_probed_with_one(keras):
     assert audit(model, np.ones((2, 8), "float32")).probe.status == "ok"
 
 
+def test_a_batch_that_does_not_fit_is_no_pass(keras):
+    result = audit(_dense(keras), np.ones((4, 7), "float32"))
+    assert result.probe.status == "failed"
+    assert "the float32 pass stopped in" in result.probe.reason
+    assert result.verdict == "unknown"
+    assert {outcome.status for outcome in result.outcomes if outcome.id >= "HWP660"} == {"skip"}
+
+
+def test_what_a_pass_that_stopped_did_not_reach_has_not_passed(keras):
+    import tensorflow as tf
+
+    class Shifted(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs + tf.constant(1.0)
+
+    keras.config.set_dtype_policy("float32")
+    model = keras.Sequential([keras.Input((8,)), Shifted(name="shifted"), keras.layers.Dense(8)])
+    outcomes = {outcome.id: outcome for outcome in audit(model, dtype_policy="mixed_float16").outcomes}
+    assert outcomes["HWP669"].status == "fail"
+    assert outcomes["HWP662"].status == "skip"
+    assert outcomes["HWP662"].reason == "the mixed pass stopped in shifted"
+
+
+def test_a_map_of_policies_is_taken_apart(keras):
+    policies = keras.dtype_policies.DTypePolicyMap(default_policy=keras.config.dtype_policy())
+    model = keras.Sequential(
+        [keras.Input((1024,)), keras.layers.Dense(4, kernel_initializer="ones", dtype=policies, name="wide")]
+    )
+    finding = next(each for each in audit(model, np.full((2, 1024), 100.0, "float32")).findings if each.id == "HWP660")
+    assert finding.subject == "wide"
+
+
 def test_a_model_of_tf_keras_is_read_and_not_run(keras):
     tf_keras = pytest.importorskip("tf_keras")
     tf_keras.mixed_precision.set_global_policy("mixed_float16")
