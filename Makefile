@@ -1,7 +1,7 @@
 # make check   what this machine can do for TensorFlow
 # make test    the tests
 # make lint    ruff and mypy
-# make bench   the benchmarks
+# make bench   the benchmarks, or those that BENCHMARKS names
 # make clean   remove what the others made
 #
 # Each sets up what it needs in .venv first. Beside make it takes a Python from 3.10 to 3.13 with its venv module, and
@@ -29,7 +29,7 @@ lint: .venv/.installed-test
 	$(BIN)/mypy
 
 bench: .venv/.installed-test
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(BENCHMARKS)
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
