@@ -15,6 +15,7 @@ from hwprobe.capability import ComputeCapability
 from hwprobe.errors import InputError
 from hwprobe.knowledge.gpus import Match, find
 from hwprobe.offline.description import Platform, arm_host, describe
+from hwprobe.offline.nvidia_smi import MAX_TEXT
 from hwprobe.offline.wheel import Wish, build_of
 from hwprobe.probe.nvml_codes import UNIFIED_NAMES
 from hwprobe.report import Driver, Gpu, GpuMemory, Mig, MigInstance, Report
@@ -27,7 +28,6 @@ ASK = "kubectl get node NODE -o json > k8s-labels.json"
 _PROFILE = re.compile(r"nvidia\.com/mig-(?P<profile>\d{1,2}g\.\d{1,4}gb[\w.+-]*)\.count")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _SYSTEMS = {"linux": "Linux", "windows": "Windows"}
-_MAX_NAME = 96
 
 
 def report_of_labels(text: str, *, origin: str, tensorflow: str | None = None) -> Report:
@@ -53,7 +53,7 @@ def report_of_labels(text: str, *, origin: str, tensorflow: str | None = None) -
             f"{origin}: {GPU}.product is {product!r}: the MIG devices of this node do not fit its strategy, and its "
             "labels do not say what a pod would get"
         )
-    match = find(product) if len(product) <= _MAX_NAME else Match(product, ())
+    match = find(product) if len(product) <= MAX_TEXT else Match(product, ())
     platform = Platform(
         system=_SYSTEMS.get(labels.text("kubernetes.io/os") or "", "Linux"),
         machine=_MACHINES.get(labels.text("kubernetes.io/arch") or "") or arm_host(match.boards),

@@ -41,8 +41,8 @@ _LOST = {"gpu is lost": GPU_IS_LOST, "gpu requires reset": RESET_REQUIRED, "rese
 _FAILED = frozenset({"err!", "error", "unknown error", "insufficient permissions", "no permission"})
 _MIB = re.compile(r"(\d{1,9})\s*(?:MiB|MB)?")
 _DEVICE_ID = re.compile(r"(?:0x)?([0-9a-f]{4})10de", re.IGNORECASE)
-_MAX_NAME = 96
-"""NVML_DEVICE_NAME_V2_BUFFER_SIZE: no driver gives a longer one."""
+MAX_TEXT = 96
+"""NVML_DEVICE_NAME_V2_BUFFER_SIZE: a driver gives nothing longer."""
 
 _NUMBER = re.compile(r"\d{1,15}")
 _COMPUTE_MODES: dict[str, Literal["default", "exclusive_thread", "prohibited", "exclusive_process"]] = {
@@ -91,6 +91,9 @@ class Cells:
             return None
         if bare.lower() in _FAILED:
             self.errors[field] = f"nvidia-smi says {bare!r}"
+            return None
+        if len(bare) > MAX_TEXT:
+            self._not_understood(field, bare)
             return None
         return bare
 
@@ -236,7 +239,7 @@ def _boards(name: str | None, chip: str | None) -> tuple[Board, ...]:
 
 
 def _boards_called(name: str | None) -> tuple[Board, ...]:
-    return find(name).boards if name is not None and len(name) <= _MAX_NAME else ()
+    return find(name).boards if name is not None else ()
 
 
 def _capability(cells: Cells, name: str | None, chip: str | None) -> ComputeCapability | None:

@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from hwprobe.errors import InputError
-from hwprobe.offline.nvidia_smi import ASK_CSV, FIELDS, Device, report_of_devices
+from hwprobe.offline.nvidia_smi import ASK_CSV, FIELDS, Cells, Device, report_of_devices
 from hwprobe.report import Report
 
 MAX_ROWS = 1024
+MAX_COLUMNS = 1024
 
 _UNIT = re.compile(r"\s*\[[^\]]*\]$")
 _OTHER_NAMES = {"gpu_name": "name", "gpu_uuid": "uuid", "gpu_bus_id": "pci.bus_id", "kmd_version": "driver_version"}
@@ -48,12 +49,12 @@ def report_of_csv(text: str, *, origin: str, tensorflow: str | None = None) -> R
     if not devices:
         raise InputError(f"{origin}: it has a head and no line of a GPU")
     _check_repeats(devices, rows[1:], origin)
-    versions = {device.texts.get("driver_version", "").strip() for device in devices} - {""}
+    versions = (Cells(device.texts).text("driver_version") for device in devices)
     return report_of_devices(
         devices,
         what="csv",
         origin=origin,
-        driver_version=min(versions, default=None),
+        driver_version=next((version for version in versions if version is not None), None),
         cuda_version=None,
         attached=None,
         tensorflow=tensorflow,
@@ -63,6 +64,8 @@ def report_of_csv(text: str, *, origin: str, tensorflow: str | None = None) -> R
 def _rows(text: str, origin: str) -> list[tuple[int, list[str]]]:
     rows: list[tuple[int, list[str]]] = []
     for line, cells in _lines(text, origin):
+        if len(cells) > MAX_COLUMNS:
+            raise InputError(f"{origin}, line {line}: more than {MAX_COLUMNS} columns: not nvidia-smi's csv")
         if any(cell.strip() for cell in cells):
             rows.append((line, cells))
         if len(rows) > MAX_ROWS + 1:

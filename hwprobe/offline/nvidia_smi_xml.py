@@ -16,7 +16,7 @@ from hwprobe.report import GpuMemory, MigInstance, Report
 
 ROOT = "nvidia_smi_log"
 MAX_DEPTH = 32
-MAX_ELEMENTS = 500_000
+MAX_ELEMENTS = 100_000
 MAX_GPUS = 1024
 
 _PLACES: Mapping[str, tuple[str, ...]] = {

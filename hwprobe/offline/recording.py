@@ -17,6 +17,10 @@ SCHEMA: Literal["hwprobe.capture/1"] = "hwprobe.capture/1"
 NEWEST = {"capture": 1, "check": 1}
 """Kinds of file that hold a report, and the newest version of each that this hwprobe reads. It reads all older ones."""
 
+MAX_GPUS = 1024
+MAX_NAME = 256
+"""NVML gives at most 96 characters; CUDA and TensorFlow have longer descriptions."""
+
 _SCHEMA = re.compile(r"hwprobe\.(?P<kind>[\w-]{1,32})/(?P<version>\d{1,6})")
 
 
@@ -93,14 +97,23 @@ def report_of_recording(text: str, *, origin: str) -> Report:
             "Run: pip install --upgrade tf-hwprobe"
         )
     if kind == "capture":
-        report: Report | None = from_json(text, Capture, where=origin).report
+        report = from_json(text, Capture, where=origin).report
     else:
         checked = from_json(text, _Checked, where=origin)
         if checked.report is None:
             raise InputError(f"{origin}: this check has no report in it; it says: {checked.error}")
         report = checked.report
-    assert report is not None
+    _check_size(report, origin)
     return replace(report, origin=origin)
+
+
+def _check_size(report: Report, origin: str) -> None:
+    """Refuse what no machine has: rules compare devices with each other, and names with every known board."""
+    if len(report.devices) > MAX_GPUS:
+        raise InputError(f"{origin}: `$.report.devices` has {len(report.devices)} entries: not one machine")
+    for number, gpu in enumerate(report.devices):
+        if len(gpu.name or "") > MAX_NAME:
+            raise InputError(f"{origin}: `$.report.devices[{number}].name` is longer than {MAX_NAME} characters")
 
 
 def _other_kind(schema: str | None, text: str) -> str:

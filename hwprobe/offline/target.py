@@ -32,6 +32,7 @@ from hwprobe.report import Driver, Gpu, Keras, Mig, MigInstance, Report, Source,
 WHERE = "--target"
 MAX_LENGTH = 4000
 MAX_PART_LENGTH = 160
+MAX_PARTS = 64
 MAX_GPUS = 256
 SHOWN_NAMES = 8
 
@@ -141,8 +142,11 @@ def parse_target(text: str) -> Target:
     """
     if len(text) > MAX_LENGTH:
         raise InputError(f"{WHERE}: longer than {MAX_LENGTH} characters: not the description of a machine")
+    parts = [part.strip() for part in re.split(r"[,;\n]", text) if part.strip()]
+    if len(parts) > MAX_PARTS:
+        raise InputError(f"{WHERE}: more than {MAX_PARTS} parts: not the description of a machine")
     target = Target()
-    for part in filter(None, (part.strip() for part in re.split(r"[,;\n]", text))):
+    for part in parts:
         if len(part) > MAX_PART_LENGTH:
             raise InputError(f"{WHERE}: {part[:40]!r}... is too long for one part. Accepted: {FORMS}")
         target = _with_part(target, part)

@@ -103,6 +103,12 @@ class TestFew:
         assert "HWP203" in [finding.id for finding in check(report=windows).findings]
 
 
+def test_a_driver_that_does_not_tell_its_version() -> None:
+    driver = report(csv(but(driver_version="[N/A]"))).driver
+    assert driver is not None
+    assert driver.version is None
+
+
 class TestMig:
     def test_csv_does_not_list_the_instances_so_one_of_unknown_size_stands_for_them(self) -> None:
         facts = report(csv(but(mig_mode_current="Enabled", mig_mode_pending="Enabled")))
@@ -142,6 +148,7 @@ REFUSED = {
         "GPU 0000:01:00.0 is there twice",
     ),
     "more lines than a machine has GPUs": ("name\n" + "T4\n" * (MAX_ROWS + 1), f"more than {MAX_ROWS} lines"),
+    "columns without end": ("name" + "," * 2000 + "\n", "line 1: more than 1024 columns"),
     "a cell without end": ("name\n" + "T" * 200_000 + "\n", "field larger than field limit"),
 }
 

@@ -83,6 +83,7 @@ REFUSED = {
     "an architecture that is none": ("T4, built for sm_x", "'sm_x' is no architecture"),
     "a CPU build with GPU code": ("T4, tensorflow-cpu 2.17, built for sm_75", "is not built for sm_75"),
     "a text without end": ("T4," * 4000, "longer than 4000 characters"),
+    "parts without end": ("T4," * 100, "more than 64 parts"),
     "a part without end": ("x" * 500, "too long for one part"),
 }
 
