@@ -64,6 +64,7 @@ def compare(
     if target is not None and task_names:
         raise click.UsageError("name a factory or --task, not both")
     wanted = parse_variants(variants)
+    _expect_places(output, html)
     from hwprobe.model.compare.factory import factory_task
     from hwprobe.model.compare.running import compare_tasks
     from hwprobe.model.compare.tasks import BUILTIN_TASKS, builtin_task
@@ -82,17 +83,30 @@ def compare(
     ctx.exit(EXIT_INTERRUPTED if result.stopped == "interrupted" else 0)
 
 
+def _expect_places(*paths: Path | None) -> None:
+    """Refuse a file that cannot be written before minutes are spent, not after."""
+    for path in paths:
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise click.UsageError(f"{path} cannot be written: it is a folder, or its folder does not exist")
+
+
 def _show(result: Comparison, format_: str, output: Path | None, html: Path | None) -> None:
     from hwprobe.model.compare.page import render_page
     from hwprobe.model.compare.text import write_comparison
-    from hwprobe.serialize import to_json
 
+    if format_ == "text" and output is None:
+        write_comparison(result, sys.stdout)
+    else:
+        _write(result, format_, output)
     if html is not None:
         write_aside(html, render_page(result))
         click.echo(f"wrote {html}", err=True)
-    if format_ == "text" and output is None:
-        write_comparison(result, sys.stdout)
-        return
+
+
+def _write(result: Comparison, format_: str, output: Path | None) -> None:
+    from hwprobe.model.compare.text import write_comparison
+    from hwprobe.serialize import to_json
+
     if format_ == "json":
         text = to_json(result, indent=2) + "\n"
     else:

@@ -1,7 +1,13 @@
 """Comparisons that are really trained: the same starts, the pattern of the loss scalings, early ends, user's models."""
 
 import json
+import os
+import pty
+import select
+import signal
+import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -269,8 +275,49 @@ def test_a_factory_and_a_task_are_one_too_many(folder):
     assert "not both" in result.output
 
 
+@pytest.mark.parametrize("option", ["--html", "--output"])
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_trained(folder, option):
+    result = CliRunner().invoke(compare, ["--task", "regression_large", option, "missing/report"])
+    assert result.exit_code == 2
+    assert "cannot be written" in result.output
+
+
 def test_the_result_can_go_to_a_file(folder):
     arguments = ["--task", "regression_large", "--variants", "float32", "--seeds", "1", "--steps", "5"]
     result = CliRunner().invoke(compare, [*arguments, "--format", "json", "--output", "compare.json"])
     assert result.stdout == ""
     assert json.loads((folder / "compare.json").read_text())["schema"] == "hwprobe.compare/1"
+
+
+def _read_until(descriptor, words, seconds):
+    seen = b""
+    until = time.monotonic() + seconds
+    while words not in seen and time.monotonic() < until:
+        if select.select([descriptor], [], [], 1.0)[0]:
+            seen += os.read(descriptor, 65536)
+    return seen
+
+
+def test_ctrl_c_shows_what_was_measured_and_a_terminal_sees_the_bar():
+    arguments = ["--task", "regression_large", "--variants", "float32", "--seeds", "1", "--steps", "1000000"]
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hwprobe", "compare", *arguments, "--format", "json"],
+        stdout=subprocess.PIPE,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    try:
+        seen = _read_until(master, b"regression_large: training", 300.0)
+        assert b"regression_large: training" in seen
+        process.send_signal(signal.SIGINT)
+        stdout, _ = process.communicate(timeout=300)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(slave)
+        os.close(master)
+    assert process.returncode == 130
+    answer = from_json(stdout, Comparison)
+    assert answer.stopped == "interrupted"
+    assert answer.tasks[0].variants[0].runs[0].steps > 0
