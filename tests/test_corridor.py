@@ -26,6 +26,7 @@ from tests.machine import (
     V100,
     Machine,
 )
+from tests.schema import valid
 
 TWO_CALLS = """
 import json, sys
@@ -90,7 +91,7 @@ ROWS = {
 
 def check(m: Machine, *options: str, **variables: str | None) -> tuple[int, dict[str, Any], str]:
     done = m.run([sys.executable, "-m", "hwprobe", "check", "--format", "json", *options], timeout=240, **variables)
-    return done.returncode, json.loads(done.stdout), done.stderr
+    return done.returncode, valid(done.stdout), done.stderr
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=name) for name, row in ROWS.items()])

@@ -10,9 +10,11 @@ import pytest
 from hwprobe.findings import Severity
 from hwprobe.policy import Policy
 from hwprobe.preflight import Check, assess
+from hwprobe.render.formats import write
 from hwprobe.render.nagios import nagios_status
 from hwprobe.report import Report
 from hwprobe.requirements import parse_requirements
+from tests.schema import valid
 
 OK, WARN, FAIL = 0, 1, 2
 """How it ends: nothing that matters, a warning, not ready. The numbers are those of a monitoring plug-in."""
@@ -78,6 +80,7 @@ def text_of(check: Check) -> str:
 def hold(case: Case) -> None:
     """Assert everything that a case says."""
     check = judged(case)
+    valid(write(check, "json"))
     found = {finding.id: finding.severity for finding in check.findings}
     for id_, severity in case.finds.items():
         assert found.get(id_) == severity, (id_, found)

@@ -37,7 +37,7 @@ def names_of_tests(path: Path) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
 
 
-def tested_here() -> set[str]:
+def numbers_here() -> set[str]:
     """Numbers in the tables and in the names of the tests of this folder."""
     named = {
         f"C{number}"
@@ -49,13 +49,13 @@ def tested_here() -> set[str]:
 
 
 def test_every_case_is_a_test_or_has_a_reason() -> None:
-    covered = tested_here() | set(ELSEWHERE) | set(NOT_TESTABLE)
+    covered = numbers_here() | set(ELSEWHERE) | set(NOT_TESTABLE)
     assert sorted(covered) == sorted(IDS)
     assert len(IDS) == len(set(IDS)) == 101
 
 
 def test_a_reason_is_given_only_where_there_is_no_test() -> None:
-    assert set(NOT_TESTABLE).isdisjoint(tested_here() | set(ELSEWHERE))
+    assert set(NOT_TESTABLE).isdisjoint(numbers_here() | set(ELSEWHERE))
     assert all(len(reason) > 20 for reason in NOT_TESTABLE.values())
 
 

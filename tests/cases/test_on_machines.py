@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.machine import T4, Case, Machine, python_in_forks
+from tests.schema import valid
 
 ROOT = Path(__file__).parents[2]
 
@@ -160,7 +161,7 @@ def test_c045_c062_a_check_takes_nothing_and_asks_for_no_processes(machine: Call
     """No context, no memory, no kernel that could hang (C020), and no list of processes, which drivers get wrong."""
     m = machine(gpus=[T4.using("3 GiB", by=4294967295)])
     done = m.run([sys.executable, "-m", "hwprobe", "check", "--format", "json"], timeout=240)
-    assert json.loads(done.stdout)["verdict"] == "ready", done.stdout
+    assert valid(done.stdout)["verdict"] == "ready", done.stdout
     assert m.calls("cuInit")
     made = {call.function for call in m.calls()}
     prefixes = tuple(name.rstrip("*") for name in (*TAKES_MEMORY, *READS_PROCESSES))

@@ -7,7 +7,6 @@ import json
 import re
 from xml.etree import ElementTree as Xml
 
-import jsonschema
 import pytest
 
 from hwprobe.policy import CheckWish, Policy
@@ -17,8 +16,9 @@ from hwprobe.render.headline import headline
 from hwprobe.render.nfd import write_nfd
 from hwprobe.render.termination import LIMIT_BYTES
 from hwprobe.requirements import parse_requirements
-from hwprobe.serialize import from_json, json_schema, to_json
+from hwprobe.serialize import from_json, to_json
 from tests.reports import A100, GTX_1660_TI, RTX_5090, T4, cpu_only, gpu, hidden, lost, report, source
+from tests.schema import valid
 
 CLEAR_SCREEN = "\x1b[2J"
 EVIL = gpu(f"NVIDIA {CLEAR_SCREEN}\n::error::|<&\x00\ud7ff", "7.5", pci_device_id="1EB8")
@@ -60,7 +60,7 @@ def test_every_format_writes_every_check_without_control_characters(format_: str
 
 def test_json_validates_against_the_schema_and_comes_back_whole(any_check: Check) -> None:
     text = write(any_check, "json")
-    jsonschema.validate(json.loads(text), json_schema(Check))
+    valid(text)
     assert from_json(text, Check) == any_check
 
 

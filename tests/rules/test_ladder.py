@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +29,7 @@ from tests.rules.facts import (
     without_cuda,
 )
 from tests.rules.test_libraries import with_cudnn
+from tests.schema import valid
 
 MODULE = Driver(kernel_version="550.90.07")
 HERE: dict[str, Any] = {"pci_devices": (pci(),), "device_nodes": NODES}
@@ -148,7 +148,7 @@ def test_the_first_broken_rung_of_a_machine_is_the_one_cause(
     """The real TensorFlow, nvidia-ml-py and ctypes, without TensorFlow's own list, which costs seconds."""
     command = [sys.executable, "-m", "hwprobe", "check", "--fast", "--format", "json"]
     done = machine(**facts).run(command, timeout=240)
-    answer = json.loads(done.stdout)
+    answer = valid(done.stdout)
     errors = {finding["id"] for finding in answer["findings"] if finding["severity"] == "error"}
     assert errors == {id_}, answer["findings"]
     assert [finding["id"] for finding in answer["findings"] if finding["primary"]] == [id_]
@@ -158,7 +158,7 @@ def test_the_first_broken_rung_of_a_machine_is_the_one_cause(
 def test_tensorflows_own_filter_is_named(machine: Callable[..., Machine]) -> None:
     m = machine(gpus=[boards.T4, boards.GT_1030])
     done = m.run([sys.executable, "-m", "hwprobe", "check", "--format", "json"], timeout=240)
-    answer = json.loads(done.stdout)
+    answer = valid(done.stdout)
     found = {finding["id"]: finding["severity"] for finding in answer["findings"]}
     assert found["HWP213"] == "warning"
     assert "HWP214" not in found
