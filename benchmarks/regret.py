@@ -1,11 +1,11 @@
 """How good the default policy is on published throughputs.
 
-For every row of `speedups.tsv` (one model on one piece of hardware, in a wide and in a 16-bit precision): the throughput of
-what hwprobe would choose, over the better of the two. 1 is right; below 1 something is lost.
+For every row of `speedups.tsv` (one model on one piece of hardware, in a wide and in a 16-bit precision): the throughput
+of what hwprobe would choose, over the better of the two. 1 is right; below 1 something is lost.
 
 The choice is made for a TensorFlow that has code for the GPU: whether a wheel has some is another question than which
-precision fits. The rows are what people published, most of them vendors, most of them of models that gain; so the mean is
-also taken by hardware class, each class counting once.
+precision fits. The rows are what people published, most of them vendors, most of them of models that gain; so the mean
+is also taken by hardware class, each class counting once.
 """
 
 from __future__ import annotations
@@ -134,13 +134,16 @@ def report_lines(policy_name: str = "default") -> Iterator[str]:
         chosen = ", ".join(sorted({choice.dtype_policy for choice in group}))
         yield f"| {name} | {len(group)} | {chosen} | {means[name]:.3f} | {min(one.share for one in group):.3f} |"
     yield ""
-    slower = sorted((one for one in choices if one.row.narrow < one.row.wide and one.dtype_policy != "float32"), key=_share)
+    slower = sorted(
+        (one for one in choices if one.row.narrow < one.row.wide and one.dtype_policy != "float32"), key=_share
+    )
     yield f"In {len(slower)} of {len(choices)} rows (matrix products included) the choice is slower than float32:"
     yield ""
     yield "| share | model | hardware | why it was chosen | source |"
     yield "|---|---|---|---|---|"
     for one in slower:
-        yield f"| {one.share:.3f} | {one.row.model} | {one.row.gpu} | {one.dtype_policy}: Tensor Cores | {one.row.source} |"
+        row = one.row
+        yield f"| {one.share:.3f} | {row.model} | {row.gpu} | {one.dtype_policy}: Tensor Cores | {row.source} |"
 
 
 def _share(choice: Choice) -> float:

@@ -88,7 +88,7 @@ def required(*extras):
     return {canonicalize_name(Requirement(text).name) for text in texts}
 
 
-COMES_WITH_TENSORFLOW = {"keras", "numpy", "wrapt"}
+COMES_WITH_TENSORFLOW = {"keras", "numpy"}
 OURS = {"benchmarks", "hwprobe", "tests"}
 IF_IT_IS_THERE = {"mpi4py", "tf_keras"}
 PRIVATE_OF_SOME_PYTHONS = {"_sha2", "_sha256"}

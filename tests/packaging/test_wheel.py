@@ -83,7 +83,7 @@ def test_nothing_else_is_in_the_wheel(content):
 def test_tensorflow_comes_only_by_an_extra(metadata):
     requirements = [Requirement(text) for text in metadata.get_all("Requires-Dist")]
     always = {each.name for each in requirements if each.marker is None or "extra" not in str(each.marker)}
-    assert always == {"click", "msgspec", "nvidia-ml-py", "packaging", "psutil", "rich", "tomli"}
+    assert always == {"click", "msgspec", "nvidia-ml-py", "packaging", "psutil", "rich", "tomli", "wrapt"}
     assert set(metadata.get_all("Provides-Extra")) >= {"tensorflow", "and-cuda", "test"}
 
 
