@@ -1,7 +1,7 @@
 """How good the default policy is on published throughputs.
 
-For every row of `speedups.tsv` (one model on one piece of hardware, in a wide and in a 16-bit precision): the throughput
-of what hwprobe would choose, over the better of the two. 1 is right; below 1 something is lost.
+For every row of `speedups.tsv` (one model on one piece of hardware, in a wide and in a 16-bit precision): the
+throughput of what hwprobe would choose, over the better of the two. 1 is right; below 1 something is lost.
 
 The choice is made for a TensorFlow that has code for the GPU: whether a wheel has some is another question than which
 precision fits. The rows are what people published, most of them vendors, most of them of models that gain; so the mean
