@@ -20,13 +20,13 @@ Check = Callable[[str, Any, list[str]], Any]
 
 _WRONG: Any = object()
 
-# Keras keeps the scale in a float32 variable, with subnormals flushed to zero, and its step counter in an int32.
+# Keras keeps the scale in a float32 variable, and TensorFlow flushes float32's subnormals to zero.
 _SMALLEST_FLOAT32, _LARGEST_FLOAT32 = 2.0**-126, (2.0 - 2.0**-23) * 2.0**127
-_LARGEST_INT32 = 2**31 - 1
+_LARGEST_WHOLE_NUMBER = 2**31 - 1
 
 _LONGEST_NAME = 100
 _LONGEST_DESCRIPTION = 1000
-_RULE_ID = re.compile(r"HWP\d{0,3}")
+_RULE_ID = re.compile(r"HWP[0-9]{0,3}")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
 NO_LIMIT = "none"
@@ -145,9 +145,9 @@ def _scale(path: str, value: Any, mistakes: list[str]) -> Any:
 
 
 def _whole_number(path: str, value: Any, mistakes: list[str], or_else: str = "") -> Any:
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LARGEST_INT32:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LARGEST_WHOLE_NUMBER:
         return value
-    return _refuse(mistakes, path, value, f"a whole number from 1 to {_LARGEST_INT32}{or_else}")
+    return _refuse(mistakes, path, value, f"a whole number from 1 to {_LARGEST_WHOLE_NUMBER}{or_else}")
 
 
 def _memory_limit(path: str, value: Any, mistakes: list[str]) -> Any:

@@ -103,7 +103,7 @@ MISTAKES = [
     ("a scale that is a switch", "[loss_scaling]\ninitial_scale = true", f"true is not accepted; {SCALE}"),
     ("growth after no step", "[loss_scaling]\ngrowth_steps = 0", f"0 is not accepted; {WHOLE_NUMBER}"),
     ("growth after half a step", "[loss_scaling]\ngrowth_steps = 0.5", f"0.5 is not accepted; {WHOLE_NUMBER}"),
-    ("growth after more steps than Keras counts", "[loss_scaling]\ngrowth_steps = 2147483648", WHOLE_NUMBER),
+    ("growth after more steps than anybody trains", "[loss_scaling]\ngrowth_steps = 2147483648", WHOLE_NUMBER),
     (
         "a limit of nothing",
         "[memory]\nlimit_mib = 0",
@@ -122,6 +122,7 @@ MISTAKES = [
         '[check]\nselect = ["HWP2004"]',
         f'check.select[0]: "HWP2004" is not accepted; {RULE_ID}',
     ),
+    ("a rule in digits of another script", '[check]\nignore = ["HWP\u0663"]', RULE_ID),
     ("a rule in small letters", '[check]\nignore = ["HWP1", "hwp305"]', 'check.ignore[1]: "hwp305" is not accepted'),
     (
         "rules in one word",
