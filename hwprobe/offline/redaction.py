@@ -22,12 +22,16 @@ USER, HOST, HOME = "<user>", "<host>", "~"
 _FREE_TEXT = frozenset({"reason", "error", "errors", "absent", "messages", "foreign_pynvml"})
 """Facts in somebody else's words, in which a name can stand anywhere."""
 
-_NOBODY = frozenset({"root", "localhost", "nvidia", "python", "home", "user", "cuda", "tensorflow"})
-"""Names that say nothing of who it is, and that are words of such texts too."""
+_NOBODY = frozenset(
+    {
+        *("root", "user", "home", "localhost", "nvidia", "cuda", "python", "tensorflow"),
+        *("usr", "lib", "lib64", "bin", "opt", "proc", "dev", "wsl", "stubs", "compat"),
+    }
+)
+"""Names of accounts and machines that tell nobody's name, and by which rules know where a library belongs."""
 
-_OF_RULES = frozenset({"usr", "lib", "lib64", "bin", "proc", "dev", "wsl", "stubs", "compat"})
 _PACKAGES = ("site-packages", "dist-packages")
-"""Folders by which rules tell where a library belongs: a user called `nvidia` (as on a Jetson) must not hide them."""
+"""Folders in whose paths every name is that of a package."""
 
 _SHORTEST_NAME = 3
 _OTHERS_HOME = re.compile(r"(?P<root>/home/|/Users/|(?<![A-Za-z])[A-Za-z]:\\Users\\)(?P<name>[^/\\:;\s'\"]+)")
@@ -103,7 +107,8 @@ def _with_values(value: Any, change: Callable[[str, bool], str], free: bool = Fa
 
 def _change(identity: Identity, shorten: Callable[[str], str]) -> Callable[[str, bool], str]:
     homes = _homes(identity.homes)
-    names = dict.fromkeys(identity.hosts, HOST) | ({identity.user: USER} if identity.user else {})
+    told = dict.fromkeys(identity.hosts, HOST) | ({identity.user: USER} if identity.user else {})
+    names = {name: mark for name, mark in told.items() if name.lower() not in _NOBODY}
     words = _words(names)
 
     def change(text: str, free: bool) -> str:
@@ -126,7 +131,7 @@ def _homes(homes: Iterable[str]) -> Callable[[str], str]:
 
 
 def _words(names: dict[str, str]) -> Callable[[str], str]:
-    told = {name: mark for name, mark in names.items() if len(name) >= _SHORTEST_NAME and name.lower() not in _NOBODY}
+    told = {name: mark for name, mark in names.items() if len(name) >= _SHORTEST_NAME}
     if not told:
         return lambda text: text
     longest_first = sorted(told, key=len, reverse=True)
@@ -135,18 +140,17 @@ def _words(names: dict[str, str]) -> Callable[[str], str]:
 
 
 def _without_components(text: str, names: dict[str, str]) -> str:
-    """Replace folders that are called like the user or the host, apart from those that rules look for."""
+    """Replace folders that are called like the user or the host, apart from those of packages."""
     in_packages = False
     pieces = []
     for piece in _COMPONENTS.findall(text):
         in_packages = (in_packages or piece in _PACKAGES) and piece not in ":;"
-        kept = in_packages or piece in _OF_RULES
-        pieces.append(piece if kept else names.get(piece, piece))
+        pieces.append(piece if in_packages else names.get(piece, piece))
     return "".join(pieces)
 
 
 def _account(owner: str | None) -> str | None:
-    return owner if owner in (None, "root") else USER
+    return owner if owner in (None, "root", "0") else USER
 
 
 def _shortener(data: Any) -> Callable[[str], str]:

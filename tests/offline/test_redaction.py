@@ -177,9 +177,9 @@ PATHS = {
     "root, as in every container": (
         Identity(("/root",), "root"),
         "/root/x:/rootfs:/srv/root/y",
-        "~/x:/rootfs:/srv/<user>/y",
+        "~/x:/rootfs:/srv/root/y",
     ),
-    "a user called python": (Identity(("/home/python",), "python"), "/home/python/bin/python", "~/bin/<user>"),
+    "a user called python": (Identity(("/home/python",), "python"), "/home/python/bin/python", "~/bin/python"),
     "a user called home": (Identity(("/home/home",), "home"), "/home/home/x:/opt/x", "~/x:/opt/x"),
     "a user called nvidia, as on a Jetson": (
         Identity(("/home/nvidia",), "nvidia"),
