@@ -270,13 +270,13 @@ def _later_drift(
 
 
 def _shadow_run(taken: list[StepGradients], float32: list[StepGradients], scale: float) -> ShadowRun:
-    same = float32[: len(taken)]
+    both = min(len(taken), len(float32))
     return ShadowRun(
         scale=scale,
         steps=len(taken),
         overflows=sum(not step.finite for step in taken),
-        zero_share=sum(step.zero_share for step in taken) / len(taken),
-        float32_zero_share=sum(step.zero_share for step in same) / len(same),
+        zero_share=sum(step.zero_share for step in taken[:both]) / both,
+        float32_zero_share=sum(step.zero_share for step in float32[:both]) / both,
     )
 
 

@@ -58,7 +58,7 @@ class ShadowRun(Fact, frozen=True, kw_only=True):
         scale: Its loss scale.
         steps: How many.
         overflows: Steps with a non-finite gradient.
-        zero_share: Share of exact zeros among the gradients.
+        zero_share: Share of exact zeros among the gradients, over the steps that float32 made too.
         float32_zero_share: The same in float32.
     """
 

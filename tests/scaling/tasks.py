@@ -97,6 +97,36 @@ def tiny_regression(keras: Any, seed: int = 0, count: int = 200) -> Task:
     return regression(keras, seed, count, tiny=True)
 
 
+def scaled_down(keras: Any, seed: int = 0, count: int = 200) -> Task:
+    """A small network whose output is made a thousand times smaller, and its gradients with it. Adam does not mind."""
+    keras.utils.set_random_seed(seed)
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(2000, 8)).astype("float32")
+    target = (1e-3 * np.tanh(x @ draw.normal(size=(8, 2))).sum(axis=1, keepdims=True)).astype("float32")
+    stack = [keras.Input((8,))]
+    stack += [keras.layers.Dense(32, activation="tanh") for _ in range(2)]
+    stack += [keras.layers.Dense(1), keras.layers.Rescaling(1e-3, dtype="float32")]
+    optimizer = keras.optimizers.Adam(5e-3, epsilon=1e-20)
+    return Task(
+        keras.Sequential(stack), keras.losses.MeanSquaredError(), batches_of(x, target, 64, count, seed), optimizer
+    )
+
+
+def two_sizes(keras: Any, seed: int = 0, count: int = 200) -> Task:
+    """One half of the network has gradients near 1000, the other near a thousandth of a millionth."""
+    keras.utils.set_random_seed(seed)
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(500, 8)).astype("float32")
+    given = keras.Input((8,))
+    large = keras.layers.Dense(1)(keras.layers.Dense(16, activation="tanh")(given))
+    small = keras.layers.Dense(1)(keras.layers.Dense(16, activation="tanh")(given))
+    small = keras.layers.Rescaling(1e-4, dtype="float32")(small)
+    model = keras.Model(given, keras.layers.Concatenate(dtype="float32")([large, small]))
+    target = np.concatenate([1000.0 + x[:, :1], 1e-4 * x[:, 1:2]], axis=1).astype("float32")
+    loss = keras.losses.MeanSquaredError()
+    return Task(model, loss, batches_of(x, target, 32, count, seed), keras.optimizers.Adam(1e-3))
+
+
 def segmentation(keras: Any, seed: int = 0, count: int = 80, size: int = 48) -> Task:
     """Digits scattered over a noisy picture; every pixel is to be labelled, and the loss is their mean."""
     keras.utils.set_random_seed(seed)
@@ -182,6 +212,8 @@ TASKS: dict[str, Callable[..., Task]] = {
     "cnn": digit_cnn,
     "deep": deep_tanh,
     "reg": regression,
+    "scaled_down": scaled_down,
+    "two_sizes": two_sizes,
     "tinyreg": tiny_regression,
     "seg": segmentation,
     "lm": characters,
