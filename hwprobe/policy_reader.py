@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
@@ -204,7 +203,11 @@ def _stem(path: Path) -> str:
 
 
 def _printable(text: str) -> str:
-    return text if text.isprintable() else json.dumps(text)
+    if text.isprintable():
+        return text
+    import json
+
+    return json.dumps(text)
 
 
 def _listed(label: str, mistakes: list[str]) -> str:

@@ -91,6 +91,8 @@ def library_sets() -> tuple[LibrarySet, ...]:
     return read("libraries.toml", "set", LibrarySet)
 
 
+# One check asks about one version for every dtype policy of every GPU.
+@functools.lru_cache(maxsize=64)
 def release(version: str) -> Release | None:
     """Look a TensorFlow version up.
 
