@@ -104,6 +104,8 @@ def driver_compiles_this_ptx(case: Case) -> Verdict:
     ]
     if not older or (not compiled and tensorflow.ptxas is not None):
         return PASS
+    if not compiled and not tensorflow.libraries:
+        return Skipped(reason="the files beside TensorFlow, a ptxas among them, were not looked at")
     version = report.driver.version if report.driver is not None else None
     what = f"{', '.join(compiled)} has no other code" if compiled else "XLA finds no ptxas that would do it"
     return (
