@@ -113,10 +113,11 @@ DECIDED = {
     "H100 before its machine code": ("H100, tensorflow 2.15", "mixed_bfloat16", ["HWP212"]),
     "a driver older than the wheel's CUDA": ("T4, driver 470.82, tensorflow 2.17", "mixed_float16", ["HWP206"]),
     "a driver that cannot compile the wheel's PTX": (
-        "T4, driver 535.104.05, tensorflow 2.17",
-        "mixed_float16",
+        "H100, driver 525.60.13, tensorflow 2.15",
+        "mixed_bfloat16",
         ["HWP207"],
     ),
+    "a driver that need not": ("2 x T4, driver 535.104.05, tensorflow 2.17", "mixed_float16", []),
     "the wheel for Arm has no CUDA": ("GH200", "float32", ["HWP204"]),
     "nor that for Windows": ("RTX 3080, windows", "float32", ["HWP203"]),
     "which WSL does not mind": ("RTX 3080, wsl", "mixed_bfloat16", []),
