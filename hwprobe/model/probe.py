@@ -86,6 +86,9 @@ def _not_probed_because(facts: ModelFacts) -> str | None:
 
     if keras.backend.backend() != "tensorflow":
         return f"the probe needs Keras' TensorFlow backend, and this process uses {keras.backend.backend()}"
+    if getattr(getattr(keras.layers.Layer, "dtype_policy", None), "fset", None) is None:
+        # Keras 3.0 to 3.2 keep the policy in another attribute (keras/src/layers/layer.py).
+        return f"the probe needs Keras 3.3 or newer, and this is {facts.keras_version}"
     if not facts.built:
         return "the model is not built yet: call it once on a batch, then audit it"
     if facts.low_precision is None:
