@@ -9,30 +9,33 @@ from hwprobe.configuration import LossScaling
 from hwprobe.model.compare.facts import Comparison, Run, Spread, TaskResult, VariantResult
 from hwprobe.render.printable import printable
 
-COLUMNS = (
-    "variant",
-    "metric (least to greatest)",
-    "runs lost",
-    "steps skipped",
-    "bad steps",
-    "first bad",
-    "zero gradients",
-    "final scale",
-    "time / float32",
-    "step memory",
-)
-"""Headings of the table; "metric" is replaced by the task's own."""
-
 
 def headings(task: TaskResult) -> tuple[str, ...]:
-    """Give the headings of a task's table."""
-    return (COLUMNS[0], f"{printable(task.metric)} (least to greatest)", *COLUMNS[2:])
+    """Give the headings of a task's table. The last column is there where a device told its memory."""
+    return (
+        "variant",
+        f"{printable(task.metric)} (range)",
+        "lost",
+        "skipped",
+        "bad",
+        "first bad",
+        "zeros",
+        "scale",
+        "time",
+        *(("memory",) if _tells_memory(task) else ()),
+    )
+
+
+def rows(task: TaskResult) -> list[tuple[str, ...]]:
+    """Give a task's table, a line for each variant."""
+    width = len(headings(task))
+    return [row(variant)[:width] for variant in task.variants]
 
 
 def row(variant: VariantResult) -> tuple[str, ...]:
-    """Give one variant's line of the table."""
+    """Give one variant's line with every column."""
     if not variant.runs:
-        return (printable(variant.variant), "not run", *("-" for _ in COLUMNS[2:]))
+        return (printable(variant.variant), "not run", *("-" for _ in range(8)))
     return (
         printable(variant.variant),
         _spread(variant.metric),
@@ -43,8 +46,12 @@ def row(variant: VariantResult) -> tuple[str, ...]:
         "-" if variant.zero_share is None else f"{variant.zero_share:.1%}",
         _each(variant.runs, lambda run: run.scales[-1] if run.scales else None, power_of_two),
         "-" if variant.time_ratio is None else f"{variant.time_ratio.mean:.2f}",
-        "not told" if variant.step_memory_bytes is None else f"{variant.step_memory_bytes / 2**20:.0f} MiB",
+        "-" if variant.step_memory_bytes is None else f"{variant.step_memory_bytes / 2**20:.0f} MiB",
     )
+
+
+def _tells_memory(task: TaskResult) -> bool:
+    return any(variant.step_memory_bytes is not None for variant in task.variants)
 
 
 def power_of_two(scale: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from hwprobe.model.compare.facts import Comparison, Run, TaskResult, VariantResult
-from hwprobe.model.compare.figures import about, headings, row, scaling_text
+from hwprobe.model.compare.figures import about, headings, rows, scaling_text
 from hwprobe.serialize import to_json
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#767676")
@@ -23,11 +23,11 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin-top: 2.5rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; }
-th:first-child, td:first-child { text-align: left; white-space: nowrap; }
+td { white-space: nowrap; } th:first-child, td:first-child { text-align: left; }
 .charts { display: flex; flex-wrap: wrap; gap: 1rem; } figure { margin: 0; flex: 1 1 24rem; }
 figcaption { font-size: .85rem; } svg { width: 100%; height: auto; }
 svg text { font: 11px system-ui, sans-serif; fill: currentColor; } svg .axis { stroke: currentColor; opacity: .4; }
-svg .grid { stroke: var(--line); } svg polyline { fill: none; stroke-width: 1.5; }
+svg .grid { stroke: var(--line); } svg polyline { fill: none; stroke-width: 1.5; stroke-opacity: .75; }
 .swatch { display: inline-block; width: .8em; height: .8em; margin-right: .4em; border-radius: 2px; }
 """
 
@@ -60,14 +60,13 @@ def _section(task: TaskResult) -> str:
 
 def _table(task: TaskResult) -> str:
     head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings(task))
-    rows = []
-    for number, variant in enumerate(task.variants):
-        cells = row(variant)
+    lines = []
+    for number, (variant, cells) in enumerate(zip(task.variants, rows(task), strict=True)):
         swatch = f'<span class="swatch" style="background:{_color(number)}"></span>'
         about_it = escape(variant.not_run_because or variant.note or scaling_text(variant.loss_scaling), quote=True)
         first = f'<td title="{about_it}">{swatch}{escape(cells[0])}</td>'
-        rows.append(f"<tr>{first}{''.join(f'<td>{escape(cell)}</td>' for cell in cells[1:])}</tr>")
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+        lines.append(f"<tr>{first}{''.join(f'<td>{escape(cell)}</td>' for cell in cells[1:])}</tr>")
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 
 def _color(number: int) -> str:

@@ -231,7 +231,7 @@ def _regression(
     return Task(
         name=name,
         title=title,
-        metric="error over that of the mean",
+        metric="relative error",
         higher_is_better=False,
         steps=600,
         build=build,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TextIO
 
 from hwprobe.model.compare.facts import Comparison, TaskResult
-from hwprobe.model.compare.figures import about, headings, row
+from hwprobe.model.compare.figures import about, headings, power_of_two, rows
 from hwprobe.render.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_LOG_WIDTH = 150
-"""Columns of a file or pipe: the table has ten."""
+_LOG_WIDTH = 120
+"""Columns of a file or pipe, which have no width of their own."""
 
 
 def write_comparison(comparison: Comparison, stream: TextIO) -> None:
@@ -51,12 +51,14 @@ def _task(task: TaskResult, console: Console) -> None:
     )
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for number, heading in enumerate(headings(task)):
-        table.add_column(heading, justify="left" if number == 0 else "right", overflow="fold")
-    for variant in task.variants:
-        table.add_row(*row(variant))
+        table.add_column(heading, justify="left" if number == 0 else "right", overflow="fold", no_wrap=number < 2)
+    for cells in rows(task):
+        table.add_row(*cells)
     console.print(table)
     for sentence in task.verdict:
         console.print(f"- {printable(sentence)}", soft_wrap=True)
     for variant in task.variants:
-        if variant.note and not variant.not_run_because:
-            console.print(f"  calibration for {printable(variant.variant)}: {printable(variant.note)}", soft_wrap=True)
+        scaling = variant.loss_scaling
+        if variant.note and scaling is not None and scaling.initial_scale is not None:
+            found = power_of_two(scaling.initial_scale)
+            console.print(f"- {printable(variant.variant)} found {found}: {printable(variant.note)}", soft_wrap=True)
