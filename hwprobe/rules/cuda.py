@@ -7,8 +7,10 @@ from hwprobe.report import Gpu, Report, Source, SourceStatus
 from hwprobe.rules.driver import CUDA_DRIVER_MISMATCH
 from hwprobe.rules.nvml import LOOK_AT_THE_DRIVER
 from hwprobe.rules.presence import (
+    HIDDEN,
     WSL_NODE,
     container_without_gpu,
+    gpus_are_hidden,
     in_container,
     nvidia_driver_present,
     nvidia_gpu_expected,
@@ -23,6 +25,8 @@ COMPAT_NOT_SUPPORTED = 804
 """CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE"""
 
 _WSL_FOLDER = "/usr/lib/wsl/"
+_MPS = "CUDA_MPS_PIPE_DIRECTORY"
+"""Names the daemon of the Multi-Process Service, which has a CUDA_VISIBLE_DEVICES of its own."""
 
 CUDA_LIBRARY_MISSING = Rule(
     id="HWP109",
@@ -50,6 +54,8 @@ def cuda_library_is_there(case: Case) -> Verdict:
     report = case.report
     if report.sources.cuda.status is not SourceStatus.ABSENT:
         return PASS
+    if gpus_are_hidden(report):
+        return NotApplicable(reason=HIDDEN)
     if report.host.wsl:
         return _wsl_verdict(report)
     if not nvidia_driver_present(report):
@@ -197,8 +203,10 @@ def cuda_starts(case: Case) -> Verdict:
         return PASS
     if not nvidia_gpu_expected(report) and not _other_libcuda_in_wsl(report):
         return NotApplicable(reason="libcuda is installed and no NVIDIA GPU is here")
+    if gpus_are_hidden(report):
+        return NotApplicable(reason=HIDDEN)
     if source.code == CUDA_NO_DEVICE and VARIABLE in report.host.environment:
-        return NotApplicable(reason=f"{VARIABLE} leaves no device, which HWP301 and HWP302 look at")
+        return NotApplicable(reason=f"{VARIABLE} leaves no device, which HWP302 looks at")
     return (_cuda_problem(source, report),)
 
 
@@ -297,8 +305,8 @@ def cuda_gives_every_gpu(case: Case) -> Verdict:
     report = case.report
     if report.sources.nvml.status is not SourceStatus.OK or report.sources.cuda.status is not SourceStatus.OK:
         return Skipped(reason="NVML or CUDA did not say which GPUs there are")
-    if VARIABLE in report.host.environment:
-        return NotApplicable(reason=f"{VARIABLE} chooses the GPUs")
+    if VARIABLE in report.host.environment or _MPS in report.host.environment:
+        return NotApplicable(reason=f"{VARIABLE} or an MPS daemon chooses the GPUs")
     gpus = [gpu for gpu in nvidia_gpus(report) if gpu.nvml_index is not None and _should_be_given(gpu)]
     if not gpus:
         return NotApplicable(reason="NVML shows no GPU that CUDA should give")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hwprobe.report import Report, TensorFlow
-from hwprobe.rules.presence import gpus_are_hidden, nvidia_gpu_expected
+from hwprobe.rules.presence import HIDDEN, gpus_are_hidden, nvidia_gpu_expected
 from hwprobe.rules.verdict import NotApplicable, Skipped
 from hwprobe.usability import other_backend
 
@@ -19,7 +19,7 @@ def cuda_build(report: Report) -> TensorFlow | NotApplicable | Skipped:
     if not nvidia_gpu_expected(report):
         return NotApplicable(reason="no NVIDIA GPU for this process")
     if gpus_are_hidden(report):
-        return NotApplicable(reason="CUDA_VISIBLE_DEVICES hides every GPU, which HWP301 looks at")
+        return NotApplicable(reason=HIDDEN)
     if tensorflow.is_cuda_build is None:
         return Skipped(reason="whether this TensorFlow is built with CUDA could not be read")
     if not tensorflow.is_cuda_build:

@@ -6,7 +6,9 @@ from hwprobe.findings import Action, Explanation, Rule, Severity
 from hwprobe.report import Driver, PciDevice
 from hwprobe.rules.boards import last_driver_branch
 from hwprobe.rules.presence import (
+    HIDDEN,
     container_without_gpu,
+    gpus_are_hidden,
     in_container,
     nvidia_driver_answers,
     nvidia_driver_present,
@@ -52,10 +54,12 @@ def kernel_module_is_loaded(case: Case) -> Verdict:
     devices = nvidia_pci_devices(report)
     if not devices:
         return NotApplicable(reason="no NVIDIA GPU on the PCI bus")
-    if container_without_gpu(report):
-        return NotApplicable(reason="this container was given no GPU, which HWP306 looks at")
     if nvidia_driver_present(report):
         return PASS
+    if container_without_gpu(report):
+        return NotApplicable(reason="this container was given no GPU, which HWP306 looks at")
+    if gpus_are_hidden(report):
+        return NotApplicable(reason=HIDDEN)
     return (_module_problem(devices, in_container(report)),)
 
 

@@ -25,15 +25,16 @@ def judge(case: Case, catalogue: Sequence[RuleCheck]) -> tuple[Outcome, ...]:
     """
     failed: set[str] = set()
     outcomes = []
-    for rule, check in catalogue:
-        outcome = _ask(case, rule, RuleCheck(rule, check), failed)
+    for entry in catalogue:
+        outcome = _ask(case, entry, failed)
         if any(finding.severity is Severity.ERROR for finding in outcome.findings):
-            failed.add(rule.id)
+            failed.add(entry.rule.id)
         outcomes.append(outcome)
     return tuple(outcomes)
 
 
-def _ask(case: Case, rule: Rule, entry: RuleCheck, failed: set[str]) -> Outcome:
+def _ask(case: Case, entry: RuleCheck, failed: set[str]) -> Outcome:
+    rule = entry.rule
     cause = next((id_ for id_ in rule.after if id_ in failed), None)
     if cause is not None:
         return Outcome(id=rule.id, status="skip", reason=f"explained by {cause}")

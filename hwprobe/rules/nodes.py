@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
 from hwprobe.report import DeviceNode, Report, SourceStatus
-from hwprobe.rules.presence import container_without_gpu, in_container, nvidia_driver_present, nvidia_nodes
+from hwprobe.rules.presence import (
+    HIDDEN,
+    container_without_gpu,
+    gpus_are_hidden,
+    in_container,
+    nvidia_driver_present,
+    nvidia_nodes,
+)
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
 
 DEVICE_NODES_MISSING = Rule(
@@ -108,6 +115,8 @@ def _no_question_of_nodes(report: Report) -> NotApplicable | Skipped | None:
         return NotApplicable(reason="no NVIDIA kernel module here")
     if container_without_gpu(report):
         return NotApplicable(reason="this container was given no GPU, which HWP306 looks at")
+    if gpus_are_hidden(report):
+        return NotApplicable(reason=HIDDEN)
     if cuda is SourceStatus.OK:
         return NotApplicable(reason="CUDA starts, so its device nodes can be opened")
     if cuda is not SourceStatus.FAILED:

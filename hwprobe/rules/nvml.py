@@ -7,7 +7,9 @@ from hwprobe.knowledge.tensorflow import release
 from hwprobe.report import Report, Source, SourceStatus
 from hwprobe.rules.driver import NVML_RM_MISMATCH
 from hwprobe.rules.presence import (
+    HIDDEN,
     container_without_gpu,
+    gpus_are_hidden,
     in_container,
     nvidia_driver_present,
     nvidia_gpu_expected,
@@ -50,6 +52,8 @@ def nvml_library_is_there(case: Case) -> Verdict:
         return NotApplicable(reason="no NVIDIA driver here")
     if report.sources.cuda.status is SourceStatus.ABSENT:
         return NotApplicable(reason="libcuda is not here either, which HWP109 looks at")
+    if gpus_are_hidden(report):
+        return NotApplicable(reason=HIDDEN)
     needed = _opens_nvml(report)
     return (
         Problem(
@@ -108,6 +112,8 @@ def nvml_starts(case: Case) -> Verdict:
         return PASS
     if not nvidia_gpu_expected(report) or container_without_gpu(report):
         return NotApplicable(reason="NVML is installed and no NVIDIA GPU is here")
+    if gpus_are_hidden(report):
+        return NotApplicable(reason=HIDDEN)
     if _is_about_the_binding(source):
         return _binding_problem(report, source)
     container = in_container(report) and source.code == NVML_UNKNOWN

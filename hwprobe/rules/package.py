@@ -6,7 +6,7 @@ from packaging.version import InvalidVersion, Version
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
 from hwprobe.report import Report, SourceStatus
-from hwprobe.rules.presence import gpus_are_hidden, nvidia_gpu_expected
+from hwprobe.rules.presence import HIDDEN, gpus_are_hidden, nvidia_gpu_expected
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
 from hwprobe.usability import other_backend
 
@@ -198,7 +198,7 @@ def _no_question_of_cuda(report: Report) -> Verdict | None:
     if not nvidia_gpu_expected(report):
         return NotApplicable(reason="no NVIDIA GPU for this process")
     if gpus_are_hidden(report):
-        return NotApplicable(reason="CUDA_VISIBLE_DEVICES hides every GPU, which HWP301 looks at")
+        return NotApplicable(reason=HIDDEN)
     if tensorflow.is_cuda_build is None:
         return Skipped(reason="whether this TensorFlow is built with CUDA could not be read")
     return PASS if tensorflow.is_cuda_build else None

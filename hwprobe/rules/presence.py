@@ -6,6 +6,8 @@ from hwprobe.report import DeviceNode, Gpu, PciDevice, Report, SourceStatus
 from hwprobe.rules.visible_devices import HIDE_ALL, VARIABLE
 
 NVIDIA_VENDOR = "10de"
+HIDDEN = "CUDA_VISIBLE_DEVICES hides every GPU, which HWP301 looks at"
+"""Why what a GPU would need is no question here."""
 WSL_NODE = "/dev/dxg"
 """The node of every GPU that Windows shares with WSL, of whatever make."""
 
@@ -65,6 +67,6 @@ def container_without_gpu(report: Report) -> bool:
 
 
 def gpus_are_hidden(report: Report) -> bool:
-    """Whether this process is told to compute without GPUs, so that what a GPU would need is no question here."""
+    """Whether this process is told to compute without GPUs. What makes a node unfit for others still counts."""
     value = report.host.environment.get(VARIABLE)
     return value is not None and value.strip() in HIDE_ALL

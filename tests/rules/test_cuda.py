@@ -157,6 +157,11 @@ TABLE: Table = {
             without_cuda(T4, cuda=NO_DEVICE, environment={"CUDA_VISIBLE_DEVICES": "7"}),
             "not_applicable",
         ),
+        Row(
+            "the GPUs are hidden on purpose",
+            without_cuda(T4, environment={"CUDA_VISIBLE_DEVICES": ""}),
+            "not_applicable",
+        ),
         Row("no answer", without_cuda(T4, cuda=source("timeout", "30 s")), "skip"),
         Row("a lost GPU explains it", without_cuda(lost(A100), T4), "skip"),
         Row(
@@ -202,6 +207,11 @@ TABLE: Table = {
         Row(
             "a variable chooses",
             report(gpus=[hidden(T4)], environment={"CUDA_VISIBLE_DEVICES": "-1"}),
+            "not_applicable",
+        ),
+        Row(
+            "an MPS daemon chooses",
+            report(gpus=[hidden(T4), T4], environment={"CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps"}),
             "not_applicable",
         ),
         Row("MIG without instances is another matter", report(gpus=[mig(A100)]), "skip"),

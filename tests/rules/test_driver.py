@@ -63,6 +63,11 @@ TABLE: Table = {
             "not_applicable",
         ),
         Row("the bus cannot be read", cpu_only(host={"pci_devices": None}), "skip"),
+        Row(
+            "the GPUs are hidden on purpose",
+            cpu_only(host={"pci_devices": (pci(driver=None),)}, environment={"CUDA_VISIBLE_DEVICES": "-1"}),
+            "not_applicable",
+        ),
         Row("WSL has no such module", cpu_only(host={"wsl": True, "pci_devices": (pci(),)}), "not_applicable"),
     ),
     "HWP102": (

@@ -144,6 +144,17 @@ PLACES = {
         "float32",
         {"HWP301": WARNING},
     ),
+    "a CPU job on a node whose CUDA is broken": Place(
+        report(
+            gpus=[hidden(T4)],
+            tensorflow=CPU_ONLY,
+            sources={"cuda": failed(999, "CUDA_ERROR_UNKNOWN")},
+            host={"device_nodes": nodes("nvidia0", "nvidiactl")},
+            environment={"CUDA_VISIBLE_DEVICES": "-1"},
+        ),
+        "float32",
+        {"HWP301": WARNING},
+    ),
     "driver packages on a machine without a GPU": Place(
         report(
             driver=Driver(nvml_library="/usr/lib/libnvidia-ml.so.570.1", cuda_library="/usr/lib/libcuda.so.570.1"),
