@@ -12,6 +12,17 @@ from hwprobe.rules.cuda_build import cuda_build
 from hwprobe.rules.verdict import PASS, Case, Problem, RuleCheck, Skipped, Verdict
 
 _PACKAGE = re.compile(r"[A-Za-z0-9_.-]+")
+_PACKAGE_OF = {
+    "libcublas": "cublas",
+    "libcublasLt": "cublas",
+    "libcudart": "cuda-runtime",
+    "libcudnn": "cudnn",
+    "libcufft": "cufft",
+    "libcurand": "curand",
+    "libcusolver": "cusolver",
+    "libcusparse": "cusparse",
+}
+"""Library to what names its package: libcudnn comes with nvidia-cudnn-cu12."""
 
 WHEEL_LIBRARIES_NOT_FOUND = Rule(
     id="HWP209",
@@ -94,12 +105,12 @@ def _absent_problem(absent: Sequence[SharedLibrary], tensorflow: TensorFlow) -> 
     """All that are nowhere to be found have one cause and one remedy."""
     names = [library.soname for library in absent]
     others = [path for library in absent for path in library.other_versions]
-    packages = _packages_not_installed(tensorflow)
+    packages = _packages_not_installed(absent, tensorflow)
     message = f"{', '.join(names)} {'does' if len(names) == 1 else 'do'} not load"
     message += (
         f" ({_said(absent[0])}), and no file of that name was found" if len(names) == 1 else " and were not found"
     )
-    message += f"; of another version there is {', '.join(others)}" if others else ""
+    message += f"; of another version there is {', '.join(others[:2])}" if others else ""
     message += f"; not installed in this environment: {', '.join(packages)}" if packages else ""
     return Problem(
         subject=names[0] if len(names) == 1 else "libraries",
@@ -129,11 +140,16 @@ def _absent_fix(tensorflow: TensorFlow) -> tuple[str, ...]:
     return (f"pip install 'tensorflow[and-cuda]{pin}'",)
 
 
-def _packages_not_installed(tensorflow: TensorFlow) -> list[str]:
-    """What the extra `and-cuda` of this TensorFlow asks for and this environment does not have."""
+def _packages_not_installed(absent: Sequence[SharedLibrary], tensorflow: TensorFlow) -> list[str]:
+    """What the extra `and-cuda` asks for, brings one of these libraries, and is not installed."""
     installed = {one.name.lower().replace("_", "-") for one in tensorflow.wheels}
+    stems = {_PACKAGE_OF[stem] for library in absent if (stem := library.soname.partition(".so")[0]) in _PACKAGE_OF}
     wanted = [match[0] for text in tensorflow.and_cuda if (match := _PACKAGE.match(text)) is not None]
-    return [name for name in wanted if name.lower().replace("_", "-") not in installed]
+    return [
+        name
+        for name in wanted
+        if name.lower().replace("_", "-") not in installed and any(f"-{stem}-" in name for stem in stems)
+    ]
 
 
 def _present_problem(library: SharedLibrary) -> Problem:

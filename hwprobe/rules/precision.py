@@ -201,8 +201,8 @@ def mixed_precision_is_compared_with_tf32(case: Case) -> Verdict:
     return (
         Problem(
             subject="precision",
-            message=f"float32 uses the Tensor Cores here already (TensorFloat-32): expect up to twice its speed from "
-            f"{chosen} in matrix products, less in small models, and half the memory of activations",
+            message=f"expect up to twice the speed of float32 from {chosen} in matrix products, since float32 takes "
+            "TensorFloat-32 here, and less in small models; activations take half the memory",
             evidence={"dtype_policy": chosen, "tf32": True},
         ),
     )

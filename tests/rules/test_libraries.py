@@ -111,14 +111,15 @@ TABLE: Table = {
                 gpus=[T4],
                 lists=(),
                 tensorflow=with_libraries(
-                    *LIBRARIES, and_cuda=("nvidia-cudnn-cu12<10.0,>=9.3.0.75", "nvidia-nccl-cu12>=2.27")
+                    *LIBRARIES,
+                    and_cuda=("nvidia-cudnn-cu12<10.0,>=9.3.0.75", "nvidia-cufft-cu12>=11", "nvidia-nccl-cu12>=2.27"),
                 ),
             ),
             Fires(
                 Severity.ERROR,
                 Action.USER,
                 "libraries",
-                ("libcudart.so.12", CUDNN, "not installed in this environment: nvidia-cudnn-cu12, nvidia-nccl-cu12"),
+                ("libcudart.so.12", CUDNN, "not installed in this environment: nvidia-cudnn-cu12, nvidia-cufft-cu12"),
             ),
         ),
         Row(

@@ -129,7 +129,10 @@ TABLE: Table = {
             "an A100",
             report(gpus=[A100]),
             Fires(
-                Severity.INFO, Action.NONE, "precision", ("TensorFloat-32", "up to twice its speed from mixed_bfloat16")
+                Severity.INFO,
+                Action.NONE,
+                "precision",
+                ("TensorFloat-32", "up to twice the speed of float32 from mixed_bfloat16"),
             ),
         ),
         Row(
