@@ -155,6 +155,25 @@ def assess(
     )
 
 
+def with_more(check: Check, findings: Sequence[Finding], rules: Sequence[RuleStatus]) -> Check:
+    """Add what was found by other means than the catalogue, and reach the verdict again.
+
+    Args:
+        check: A check with a report.
+        findings: Further findings, which stand after the check's own.
+        rules: How their rules ended.
+    """
+    assert check.report is not None
+    everything = [msgspec.structs.replace(finding, primary=False) for finding in (*check.findings, *findings)]
+    marked = with_primary(everything)
+    return msgspec.structs.replace(
+        check,
+        findings=marked,
+        rules=(*check.rules, *rules),
+        verdict=_verdict(marked, CheckWish(fail_on=check.fail_on), check.report),
+    )
+
+
 def require(*requirements: str, policy: str | Path | Policy | None = None, timeout_seconds: float = 30.0) -> Check:
     """Raise unless this machine meets every requirement.
 

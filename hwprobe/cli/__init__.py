@@ -22,6 +22,7 @@ _COMMANDS = {
     "capture": "hwprobe.cli.capture:capture",
     "check": "hwprobe.cli.check:check",
     "compare": "hwprobe.cli.compare:compare",
+    "decide": "hwprobe.cli.decide:decide",
     "explain": "hwprobe.cli.explain:explain",
     "gpus": "hwprobe.cli.gpus:gpus",
     "plan": "hwprobe.cli.plan:plan",

@@ -57,6 +57,7 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="DIR",
     help="Write this node's record to a folder that all nodes share, for `hwprobe plan`.",
 )
+@click.option("--verify", is_flag=True, help="Measure each device for three seconds: kernels missing, wrong, slow.")
 @selection_options
 @click.pass_context
 def check(
@@ -71,6 +72,7 @@ def check(
     require: tuple[str, ...],
     timeout: float,
     record: Path | None,
+    verify: bool,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     fail_on: FailOn | None,
@@ -85,6 +87,8 @@ def check(
     report = other_machine(from_, target, tensorflow)
     if report is not None and record is not None:
         raise click.UsageError("--record is for the node that it runs on, and goes with neither --from nor --target")
+    if verify and (report is not None or fast):
+        raise click.UsageError("--verify measures this machine with TensorFlow: not with --from, --target or --fast")
     with waiting() as on_wait:
         result = run_check(
             policy=policy,
@@ -96,6 +100,10 @@ def check(
             report=report,
             on_wait=on_wait,
         )
+        if verify:
+            from hwprobe.bench.verifying import verify_devices
+
+            result = verify_devices(result, timeout_seconds=timeout, on_wait=on_wait)
     if record is not None:
         from hwprobe.cluster.recording import record_check
         from hwprobe.policy_reader import read_policy
