@@ -1,5 +1,6 @@
 # make check   what this machine can do for TensorFlow
 # make test    the tests
+# make matrix  the tests of every TensorFlow, Keras and NVML binding that is supported, each in an environment of its own
 # make lint    ruff and mypy
 # make bench   the benchmarks, or those that BENCHMARKS names
 # make clean   remove what the others made
@@ -15,13 +16,17 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
-.PHONY: check test lint bench clean
+.PHONY: check test matrix lint bench clean
 
 check: .venv/.installed
 	$(BIN)/hwprobe check
 
 test: .venv/.installed-test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# One environment alone: make matrix NOX_ARGS="-s tensorflow-2.15"
+matrix: .venv/.installed-matrix
+	$(BIN)/nox $(NOX_ARGS)
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check .
@@ -32,7 +37,7 @@ bench: .venv/.installed-test
 	$(BIN)/python -m benchmarks $(BENCHMARKS)
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .nox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "no Python from 3.10 to 3.13 with its venv module is on the path; name one: make PYTHON=/path/to/python" >&2; exit 1; }
@@ -45,4 +50,8 @@ $(BIN)/python:
 
 .venv/.installed-test: .venv/.installed
 	$(PIP) install --constraint tests/constraints.txt --editable '.[tensorflow,test]'
+	touch $@
+
+.venv/.installed-matrix: $(BIN)/python
+	$(PIP) install 'nox[uv]>=2024.10.9'
 	touch $@

@@ -36,6 +36,8 @@ _NOISE = (
     "Note that this is expected",  # 2.21 on cuDNN, whose symbols it has not loaded yet
 )
 
+_listed: Listing | None = None
+
 _IMPORT_ERRORS = (ImportError, OSError, AttributeError, TypeError, ValueError, RuntimeError, SystemError)
 """What `import tensorflow` raises beside a NumPy, protobuf or library that it was not built for."""
 
@@ -87,7 +89,7 @@ def read_in_process() -> tuple[tuple[TensorFlowDevice, ...] | None, bool | None,
         return Source(status=status, reason=reason, seconds=round(time.monotonic() - started, 4))
 
     try:
-        listing = _list_through_public_import()
+        listing = _list_once()
     except ModuleNotFoundError as error:
         is_absent = error.name == "tensorflow"
         return None, None, source(SourceStatus.ABSENT if is_absent else SourceStatus.FAILED, str(error))
@@ -171,6 +173,17 @@ def _list_through_public_import() -> Listing:
     import tensorflow as tf
 
     return _listing(tf.config.list_physical_devices(), tf.config.experimental.get_device_details)
+
+
+def _list_once() -> Listing:
+    """The list does not change while a process lives, and in a forked copy of it TensorFlow 2.21 never answers again.
+
+    The threads that describe the devices are not there after a fork.
+    """
+    global _listed
+    if _listed is None:
+        _listed = _list_through_public_import()
+    return _listed
 
 
 def _expected_errors() -> tuple[type[Exception], ...]:

@@ -24,7 +24,10 @@ class KerasFamily(Fact, frozen=True, kw_only=True):
 
     @property
     def module(self) -> ModuleType:
-        """The package itself."""
+        """The package itself; for Keras 2 what `tf.keras` shows of it."""
+        if self.package == "keras" and self.generation == 2:
+            # Up to 2.12 the package itself holds other classes under some of the public names.
+            return importlib.import_module("keras.api._v2.keras")
         return importlib.import_module(self.package)
 
     @property

@@ -1,0 +1,64 @@
+"""Which environment the tests run in, and what has to come out there: a row of `environments.toml`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TABLE = Path(__file__).with_name("environments.toml")
+OF_THE_TESTS = "tensorflow-2.21"
+
+
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    """A case of the table. The head of the table says what each key means."""
+
+    name: str
+    python: tuple[str, ...]
+    toolkit: str
+    t4: str
+    a100: str
+    variables: Mapping[str, str]
+    tensorflow: str | None = None
+    keras: int | None = None
+    architectures: tuple[str, ...] = ()
+    nvml_binding: str | None = None
+    finding: str | None = None
+    exit_status: tuple[int, ...] = (0, 0)
+
+    @property
+    def on_tensorflow(self) -> bool:
+        """Whether Keras, or a script, computes with TensorFlow."""
+        return self.tensorflow is not None and self.variables.get("KERAS_BACKEND", "tensorflow") == "tensorflow"
+
+    @property
+    def lists_gpus(self) -> bool:
+        """Whether its TensorFlow lists the GPUs of a machine."""
+        return self.on_tensorflow and bool(self.architectures)
+
+
+@functools.cache
+def table() -> dict[str, Expected]:
+    """Every case by its name."""
+    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["environment"]
+    cases = {}
+    for row in rows:
+        for case in row["case"]:
+            facts = {name: tuple(value) if isinstance(value, list) else value for name, value in case.items()}
+            python = tuple(row.get("python", ()))
+            cases[case["name"]] = Expected(**{"variables": {}, "python": python, **facts})
+    return cases
+
+
+def expected_here() -> Expected:
+    """What has to come out in this process's environment: `HWPROBE_MATRIX` names the case."""
+    return table()[os.environ.get("HWPROBE_MATRIX", OF_THE_TESTS)]
