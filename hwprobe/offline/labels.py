@@ -215,6 +215,8 @@ def _notes(labels: _Labels, gpus: list[Gpu]) -> list[str]:
     notes = ["every GPU of the node is of the kind that its labels name, and a pod may use all of them"]
     if any(gpu.mig is not None for gpu in gpus):
         notes[0] = "a process computes on one MIG device, and a pod may ask for more"
+    if labels.text(f"{GPU}.count") is None:
+        notes.append(f"the node has one GPU, since there is no label {GPU}.count")
     replicas = labels.number(f"{GPU}.replicas")
     if replicas is not None and replicas > 1:
         notes.append(f"each GPU is shared by up to {replicas} pods, so not all of its memory is free")

@@ -122,7 +122,9 @@ def _change(identity: Identity, shorten: Callable[[str], str]) -> Callable[[str,
 
 
 def _homes(homes: Iterable[str]) -> Callable[[str], str]:
-    folders = sorted({home.rstrip("/\\") for home in homes} - {""}, key=len, reverse=True)
+    # HOME may be set to anything; only a path is looked for in other paths.
+    given = {home.rstrip("/\\") for home in homes if "/" in home or "\\" in home}
+    folders = sorted(given - {""}, key=len, reverse=True)
     if not folders:
         return lambda text: text
     # The beginning of a path, and the end of a folder's name: /home/al is not in /home/alice, nor in /srv/home/al.

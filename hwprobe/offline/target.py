@@ -150,17 +150,25 @@ def parse_target(text: str) -> Target:
         if len(part) > MAX_PART_LENGTH:
             raise InputError(f"{WHERE}: {part[:40]!r}... is too long for one part. Accepted: {FORMS}")
         target = _with_part(target, part)
-    if target.no_gpu and target.boards:
-        raise InputError(f"{WHERE} names GPUs and says that there are none")
-    if target.no_gpu and any(key in target.settings for key in ("driver", "cuda")):
-        raise InputError(f"{WHERE} names a driver and says that there is no GPU")
-    if not target.no_gpu and not target.boards:
-        raise InputError(f"{WHERE} names no GPU: name them ('2 x Tesla T4'), or say 'no gpu'. Accepted: {FORMS}")
-    if target.no_tensorflow and _names_tensorflow(target):
-        raise InputError(f"{WHERE} names a TensorFlow and says that there is none")
-    if sum(boards.number for boards in target.boards) > MAX_GPUS:
-        raise InputError(f"{WHERE}: more than {MAX_GPUS} GPUs: not one machine")
+    problem = _problem(target)
+    if problem is not None:
+        raise InputError(f"{WHERE} {problem}")
     return target
+
+
+def _problem(target: Target) -> str | None:
+    """What is wrong with the whole, where every part is understood."""
+    if target.no_gpu and target.boards:
+        return "names GPUs and says that there are none"
+    if target.no_gpu and not target.settings.keys().isdisjoint(("driver", "cuda")):
+        return "names a driver and says that there is no GPU"
+    if not target.no_gpu and not target.boards:
+        return f"names no GPU: name them ('2 x Tesla T4'), or say 'no gpu'. Accepted: {FORMS}"
+    if target.no_tensorflow and _names_tensorflow(target):
+        return "names a TensorFlow and says that there is none"
+    if sum(boards.number for boards in target.boards) > MAX_GPUS:
+        return f"names more than {MAX_GPUS} GPUs: not one machine"
+    return None
 
 
 def _with_part(target: Target, part: str) -> Target:
@@ -191,7 +199,8 @@ def _setting(target: Target, part: str) -> Target | None:
     match = _SETTING.fullmatch(part)
     if match is None:
         return None
-    key, value = match["key"].lower().replace("tf", "tensorflow"), match["value"].strip()
+    word, value = match["key"].lower(), match["value"].strip()
+    key = {"tf": "tensorflow"}.get(word, word)
     if not value:
         raise InputError(f"{WHERE}: {part!r} has no version: expected a form such as '{key} {_example(key)}'")
     form = _VERSION.get(key)
@@ -289,6 +298,7 @@ def _gpus(boards: tuple[Boards, ...]) -> list[Gpu]:
         assert gpu is not None
         equal = [gpu] * count if match.mig is None else [replace(gpu, mig=_mig(match.mig, count))]
         gpus += equal
+    # Without a UUID or a place on the bus a number is all that tells equal GPUs apart: they are counted as written.
     return [replace(gpu, nvml_index=index) for index, gpu in enumerate(gpus)]
 
 

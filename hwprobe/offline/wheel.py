@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from hwprobe.errors import InputError
 from hwprobe.knowledge.tensorflow import Release, newest_release, release, releases
+from hwprobe.knowledge.versions import numbers
 from hwprobe.offline.description import Platform, left_out
 from hwprobe.report import Distribution, Report, TensorFlow
 
@@ -137,14 +138,15 @@ def _row(wish: Wish, platform: Platform, where: str) -> Release:
     return row
 
 
-def _require_python(text: str, row: Release, python: str, where: str) -> None:
-    have = Version(python).release[:2]
-    first, last = Version(row.python_minimum), Version(row.python_maximum) if row.python_maximum is not None else None
-    if have < first.release[:2] or (last is not None and have > last.release[:2]):
+def _require_python(version: str, row: Release, python: str, where: str) -> None:
+    have, first, last = (numbers(text or "") for text in (python, row.python_minimum, row.python_maximum))
+    if have is None or first is None:
+        return
+    if have[:2] < first or (last is not None and have[:2] > last):
         span = (
             f"{row.python_minimum} to {row.python_maximum}" if last is not None else f"{row.python_minimum} and newer"
         )
-        raise InputError(f"{where}: there is no wheel of TensorFlow {text} for Python {python}: it is for {span}")
+        raise InputError(f"{where}: there is no wheel of TensorFlow {version} for Python {python}: it is for {span}")
 
 
 def _own_build(version: str, row: Release, built_for: Sequence[str]) -> Build:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,32 @@ def test_any_bytes_in_a_file(content: bytes, tmp_path: Path) -> None:
 @QUICK
 def test_any_version_of_tensorflow(version: str) -> None:
     survives(lambda: report_of_target("T4", tensorflow=version))
+
+
+def leaves(value: object, *path: str | int) -> list[tuple[str | int, ...]]:
+    """Paths to everything in a document that holds nothing else."""
+    if isinstance(value, dict):
+        return [leaf for key, inner in value.items() for leaf in leaves(inner, *path, key)]
+    if isinstance(value, list) and value:
+        return [leaf for number, inner in enumerate(value) for leaf in leaves(inner, *path, number)]
+    return [path]
+
+
+def with_leaf(path: tuple[str | int, ...], value: object) -> str:
+    document = place = json.loads(CAPTURE)
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize("value", ["x", "", -1], ids=["a word", "nothing", "a number"])
+def test_a_capture_with_the_wrong_value_at_each_key_in_turn(value: object) -> None:
+    for path in leaves(json.loads(CAPTURE)):
+        with suppress(InputError):
+            facts = of_recording(with_leaf(path, value))
+            why_not(assess(annotate(facts), Policy()), Policy(), "mixed_bfloat16")
+            to_json(redact(facts, Identity(("/home/alice",), "alice", ("node",))))
 
 
 NESTED = {

@@ -149,6 +149,11 @@ class TestBoards:
         assert [gpu.name for gpu in facts.devices] == ["Tesla T4"] * 2
         assert facts.assumptions[-1].startswith("each GPU is shared by up to 10 pods")
 
+    def test_without_a_count_it_is_one_and_it_says_so(self) -> None:
+        facts = report(without(T4, "gpu.count"))
+        assert len(facts.devices) == 1
+        assert facts.assumptions[-1] == "the node has one GPU, since there is no label nvidia.com/gpu.count"
+
     def test_a_board_with_an_arm_cpu_gets_the_wheel_for_arm(self) -> None:
         facts = report({**without(T4, "arch"), "nvidia.com/gpu.product": "NVIDIA-GH200-480GB"})
         assert facts.host.machine == "aarch64"

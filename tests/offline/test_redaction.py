@@ -187,6 +187,7 @@ PATHS = {
         "~/e/site-packages/nvidia/cudnn/lib:/usr/lib/x",
     ),
     "a home that is the root of the disk": (Identity(("/",), "nobody"), "/usr/lib", "/usr/lib"),
+    "a home that is no path": (Identity(("lib",), None), "/usr/lib/x", "/usr/lib/x"),
     "nobody": (Identity(), "/usr/lib/x", "/usr/lib/x"),
 }
 

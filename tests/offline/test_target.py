@@ -211,6 +211,20 @@ class TestMig:
         assert assumptions[-1] == "the process computes on one MIG device, one of the 3, whose memory is unknown"
 
 
+class TestPython:
+    @pytest.mark.parametrize("python", ["3.9", "3.9.18", "3.12", "3.12.7"])
+    def test_one_that_the_wheel_is_for(self, python: str) -> None:
+        assert report_of_target(f"T4, tensorflow 2.17, python {python}").host.python == python
+
+    @pytest.mark.parametrize("python", ["3.8.18", "3.13", "3.13.1"])
+    def test_one_that_it_is_not_for(self, python: str) -> None:
+        with pytest.raises(InputError, match=f"no wheel of TensorFlow 2.17 for Python {python}: it is for 3.9 to 3.12"):
+            report_of_target(f"T4, tensorflow 2.17, python {python}")
+
+    def test_a_build_of_one_s_own_may_be_for_any(self) -> None:
+        assert report_of_target("T4, tensorflow 2.17, python 3.13, built for sm_75").host.python == "3.13"
+
+
 class TestTensorFlowOption:
     def test_it_names_the_tensorflow_of_a_text_that_names_none(self) -> None:
         report = report_of_target("T4", tensorflow="2.16")
