@@ -13,6 +13,7 @@ import msgspec
 
 from hwprobe.cluster.record import NodeRecord, TaskName
 from hwprobe.errors import AgreementError, InputError
+from hwprobe.files import open_without_waiting
 from hwprobe.report import Fact
 from hwprobe.serialize import from_json, to_json
 
@@ -185,7 +186,7 @@ def read_secret(environment: Mapping[str, str]) -> bytes | None:
 
 def _secret_from_file(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
+        with open_without_waiting(path) as stream:
             secret = stream.read(MAX_SECRET_BYTES + 1)
     except OSError as error:
         raise InputError(f"HWPROBE_SECRET_FILE={path}: {error.strerror or error}") from error

@@ -14,6 +14,7 @@ from hwprobe.cluster.job import Job
 from hwprobe.cluster.record import refuse_unusable_memory, refuse_unusable_scaling
 from hwprobe.configuration import Decision, DeviceUsability, DtypePolicy, LossScaling, Memory
 from hwprobe.errors import AgreementError, InputError
+from hwprobe.files import open_without_waiting
 from hwprobe.render.printable import printable
 from hwprobe.report import Fact
 from hwprobe.serialize import from_builtins, to_builtins
@@ -169,7 +170,7 @@ def load_plan(path: str | Path) -> Plan:
         InputError: It cannot be read, is no plan, or its digest does not fit.
     """
     try:
-        with Path(path).open("rb") as stream:
+        with open_without_waiting(Path(path)) as stream:
             text = stream.read(MAX_PLAN_BYTES + 1)
     except OSError as error:
         raise InputError(f"plan {path}: {error.strerror or error}") from error

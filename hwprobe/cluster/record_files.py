@@ -13,11 +13,14 @@ from typing import BinaryIO
 
 from hwprobe.cluster.record import SCHEMA, NodeRecord
 from hwprobe.errors import InputError
-from hwprobe.files import write_aside
+from hwprobe.files import open_without_waiting, write_aside
 from hwprobe.report import Fact
 from hwprobe.serialize import from_json, to_json
 
 MAX_RECORD_BYTES = 64 * 2**10
+MAX_BROKEN_LINES = 100
+"""Of one file: one that has as many is something else, and each of them would be kept for the plan."""
+
 SPREAD_ABOVE = 1000
 """From this number of nodes on, records go to 64 sub-folders: thousands of creates in one folder are the weak point of
 a parallel file system's metadata server."""
@@ -150,7 +153,7 @@ def _record_files(folder: Path, depth: int) -> Iterator[Path | UnreadableRecord]
 
 def _read_file(path: Path, *, named: bool) -> Iterator[NodeRecord | UnreadableRecord]:
     try:
-        with path.open("rb") as stream:
+        with open_without_waiting(path) as stream:
             start = stream.read(MAX_RECORD_BYTES + 1)
             if _is_many_lines(start):
                 yield from _read_lines(_lines(stream, start), str(path))
@@ -178,14 +181,20 @@ def _lines(stream: BinaryIO, start: bytes = b"") -> Iterator[bytes]:
 
 def _read_lines(lines: Iterable[bytes], where: str) -> Iterator[NodeRecord | UnreadableRecord]:
     empty = True
+    broken = 0
     for number, line in enumerate(lines, start=1):
         place = f"{where}, line {number}"
+        if broken == MAX_BROKEN_LINES:
+            yield UnreadableRecord(where=place, reason=f"{broken} lines before it are no records: the rest is not read")
+            return
         if len(line) > MAX_RECORD_BYTES:
             yield UnreadableRecord(where=place, reason=f"longer than {MAX_RECORD_BYTES // 1024} KiB: not a node record")
             return
         if line.strip():
             empty = False
-            yield _record(line, place)
+            record = _record(line, place)
+            broken += isinstance(record, UnreadableRecord)
+            yield record
     if empty:
         yield UnreadableRecord(where=where, reason="it is empty")
 

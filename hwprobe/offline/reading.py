@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hwprobe.errors import InputError
+from hwprobe.files import open_without_waiting
 from hwprobe.offline.labels import is_labels, report_of_labels
 from hwprobe.offline.nvidia_smi import ASK_CSV, ASK_XML
 from hwprobe.offline.nvidia_smi_csv import is_header, report_of_csv
@@ -104,7 +105,7 @@ def _is_file(path: Path) -> bool:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_without_waiting(path) as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from hwprobe.files import open_without_waiting
 from hwprobe.probe.distributions import Installed, first_version, utf8
 from hwprobe.report import Keras
 
@@ -90,7 +91,7 @@ def _backend(variables: Mapping[str, str]) -> tuple[str, Literal["environment", 
 
 def _configured_backend(variables: Mapping[str, str]) -> str | None:
     try:
-        with (_keras_home(variables) / "keras.json").open("rb") as file:
+        with open_without_waiting(_keras_home(variables) / "keras.json") as file:
             text = file.read(MAX_CONFIG_BYTES)
     except OSError:
         return None

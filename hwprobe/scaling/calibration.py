@@ -7,10 +7,13 @@ from typing import Literal
 
 from hwprobe.configuration import LossScaling
 from hwprobe.errors import InputError
-from hwprobe.files import write_aside
+from hwprobe.files import open_without_waiting, write_aside
 from hwprobe.report import Fact
 from hwprobe.scaling.bounds import HEADROOM_BITS, LOST_SHARE
 from hwprobe.serialize import from_json, to_json
+
+MAX_FILE_BYTES = 4 * 2**20
+"""A calibration of a model with a thousand layers has 300 KiB."""
 
 Verdict = Literal["static", "none", "dynamic"]
 
@@ -153,9 +156,12 @@ class Calibration(Fact, frozen=True, kw_only=True):
             InputError: It cannot be read, or is no calibration.
         """
         try:
-            text = Path(path).read_bytes()
+            with open_without_waiting(Path(path)) as file:
+                text = file.read(MAX_FILE_BYTES + 1)
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        if len(text) > MAX_FILE_BYTES:
+            raise InputError(f"{path}: larger than {MAX_FILE_BYTES // 2**20} MiB: not a calibration")
         return from_json(text, cls, where=str(path))
 
     def plot(self, path: str | Path) -> None:
