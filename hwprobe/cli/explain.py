@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import sys
+from pathlib import Path
 
 import click
 
+from hwprobe.cli.described import other_machine, other_machine_options
 from hwprobe.cli.every_rule import every_rule
 from hwprobe.cli.waiting import waiting
 from hwprobe.errors import InputError
@@ -15,10 +17,13 @@ from hwprobe.findings import Rule
 
 @click.command()
 @click.argument("id_", metavar="[ID]", required=False)
+@other_machine_options
 @click.option("--policy", metavar="NAME|FILE", help="Policy to decide by, where no ID is given.")
 @click.option("--fast", is_flag=True, help="Leave out TensorFlow's own answer, where no ID is given.")
-def explain(id_: str | None, policy: str | None, fast: bool) -> None:
-    """Explain a rule by its ID or name; without one, the decision on this machine.
+def explain(
+    id_: str | None, from_: Path | None, target: str | None, tensorflow: str | None, policy: str | None, fast: bool
+) -> None:
+    """Explain a rule by its ID or name; without one, the decision on this machine, or on one that is named.
 
     The decision: each device, which dtype policies are usable on it and why not, and what would change that.
     """
@@ -33,7 +38,7 @@ def explain(id_: str | None, policy: str | None, fast: bool) -> None:
 
     site = read_policy(policy)
     with waiting() as on_wait:
-        result = check(policy=site, fast=fast, on_wait=on_wait)
+        result = check(policy=site, fast=fast, report=other_machine(from_, target, tensorflow), on_wait=on_wait)
     write_explanation(result, site, sys.stdout)
 
 

@@ -84,6 +84,15 @@ def test_no_page_is_cut_short() -> None:
         assert page.endswith("\n")
 
 
+def test_without_an_id_the_decision_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--fast", "--policy", "default"]) == 0
+    here = capsys.readouterr().out
+    assert "\npolicy default (from: argument)\n" in here
+    assert "\nwhat would change it:\n" in here
+    assert main(["explain", "--target", "Tesla T4, tensorflow 2.17"]) == 0
+    assert capsys.readouterr().out.startswith("mixed_float16 with dynamic loss scaling: Tesla T4 (7.5)\n")
+
+
 def test_explaining_loads_neither_tensorflow_nor_nvml() -> None:
     heavy = ("tensorflow", "keras", "pynvml", "numpy")
     source = (
