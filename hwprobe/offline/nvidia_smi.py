@@ -138,14 +138,12 @@ class Device(NamedTuple):
     """One GPU as nvidia-smi describes it.
 
     Attributes:
-        texts: Field to text.
+        texts: Field to text; the XML also has `brand` and `virtualization`.
         instances: Its MIG devices, as far as they are listed; None where this form does not list them.
-        extra: Texts that only the XML has: `brand`, `virtualization`.
     """
 
     texts: Mapping[str, str]
     instances: tuple[MigInstance, ...] | None = None
-    extra: Mapping[str, str] = {}
 
 
 def report_of_devices(
@@ -182,7 +180,8 @@ def report_of_devices(
     assumptions = [*build.assumptions, "the process may use every GPU that works"]
     if attached is not None and attached > len(gpus):
         assumptions.append(f"the machine is judged by the {len(gpus)} of its {attached} GPUs that the file shows")
-    if any(device.instances is None and gpu.mig is not None for device, gpu in zip(devices, gpus, strict=True)):
+    partitioned = [device for device, gpu in zip(devices, gpus, strict=True) if gpu.mig is not None and gpu.mig.enabled]
+    if any(device.instances is None for device in partitioned):
         assumptions.append("the process computes on one MIG device of unknown size, since csv does not list them")
     return describe(
         f"{what} of nvidia-smi",
@@ -197,7 +196,7 @@ def report_of_devices(
 
 
 def _gpu(device: Device, index: int) -> Gpu:
-    cells = Cells({**device.texts, **device.extra})
+    cells = Cells(device.texts)
     name, chip = cells.text("name"), _chip(cells)
     mig = _mig(cells, device.instances)
     fatal = cells.fatal()

@@ -110,6 +110,9 @@ def test_a_driver_that_does_not_tell_its_version() -> None:
 
 
 class TestMig:
+    def test_where_it_is_off_nothing_is_taken_for_granted(self) -> None:
+        assert report(csv(ROW)).assumptions[-1] == "the process may use every GPU that works"
+
     def test_csv_does_not_list_the_instances_so_one_of_unknown_size_stands_for_them(self) -> None:
         facts = report(csv(but(mig_mode_current="Enabled", mig_mode_pending="Enabled")))
         (device,) = facts.devices
