@@ -170,26 +170,13 @@ def standard_library_text() -> np.ndarray:
 VOCABULARY = 96
 
 
-def place_layer(keras: Any) -> Any:
-    class Places(keras.layers.Layer):
-        """Adds a learned vector to each place of a sequence."""
-
-        def build(self, shape: Any) -> None:
-            self.places = self.add_weight(shape=tuple(shape[1:]), initializer="uniform", name="places")
-
-        def call(self, inputs: Any) -> Any:
-            return inputs + self.places
-
-    return Places
-
-
 def characters(keras: Any, seed: int = 0, count: int = 200, length: int = 32, width: int = 64, size: int = 32) -> Task:
     """A transformer of two layers that says the next character of Python's own source."""
     keras.utils.set_random_seed(seed)
     layers = keras.layers
     given = keras.Input((length,), dtype="int32")
-    hidden = layers.Embedding(VOCABULARY, width)(given)
-    hidden = place_layer(keras)()(hidden)
+    places = given * 0 + keras.ops.arange(length, dtype="int32")
+    hidden = layers.Embedding(VOCABULARY, width)(given) + layers.Embedding(length, width)(places)
     for _ in range(2):
         normal = layers.LayerNormalization()(hidden)
         hidden = hidden + layers.MultiHeadAttention(4, width // 4)(normal, normal, use_causal_mask=True)
