@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,6 +11,8 @@ from hwprobe.capability import ComputeCapability
 from hwprobe.errors import InputError
 
 T = TypeVar("T")
+
+_NOT_PLAIN = re.compile(r"[^\n -~]")
 
 
 def to_builtins(value: Any) -> Any:
@@ -25,7 +28,7 @@ def to_builtins(value: Any) -> Any:
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
-    """Write a frozen value as JSON.
+    """Write a frozen value as JSON, in ASCII: any stream can carry it, and no terminal obeys a name in it.
 
     Args:
         value: Any of hwprobe's types.
@@ -34,7 +37,13 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
     data = msgspec.json.encode(value, enc_hook=_encode)
     if indent is not None:
         data = msgspec.json.format(data, indent=indent)
-    return data.decode()
+    # Outside of strings JSON has no such characters, so each of them may be written as an escape.
+    return _NOT_PLAIN.sub(_escaped, data.decode())
+
+
+def _escaped(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be")
+    return "".join(f"\\u{units[place] << 8 | units[place + 1]:04x}" for place in range(0, len(units), 2))
 
 
 def from_json(text: str | bytes, type_: type[T], *, where: str = "JSON") -> T:

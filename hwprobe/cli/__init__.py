@@ -66,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: In place of the process's own.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments[:1] != ["run"]:
+        _write_every_letter()
     try:
         result = hwprobe.main(args=arguments, prog_name="hwprobe", standalone_mode=False)
         sys.stdout.flush()
@@ -85,6 +87,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # `hwprobe run`: what the script raises is the script's own, so nothing here or in click may catch it.
         return int(result())
     return result if isinstance(result, int) else 0
+
+
+def _write_every_letter() -> None:
+    """Let a stream that lacks a letter of a GPU's name (a pipe on Windows, `PYTHONIOENCODING`) get its escaped form."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
 
 
 def _output_lost(error: OSError) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hwprobe.findings import Finding, worst_first
 from hwprobe.preflight import Check
 from hwprobe.render.headline import headline
+from hwprobe.render.printable import printable
 
 LIMIT = 10
 _KIND = {"error": "error", "warning": "warning", "info": "notice"}
@@ -35,7 +36,7 @@ def _annotation(finding: Finding) -> str:
 
 def _data(text: str) -> str:
     # https://github.com/actions/toolkit/blob/main/packages/core/src/command.ts
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return "%0A".join(printable(line).replace("%", "%25") for line in text.split("\n"))
 
 
 def _property(text: str) -> str:

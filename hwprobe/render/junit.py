@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from xml.etree import ElementTree as Xml
 
 from hwprobe.findings import Finding
 from hwprobe.preflight import Check, RuleStatus
-
-_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot carry, even escaped."""
+from hwprobe.render.printable import printable
 
 
 def write_junit(check: Check) -> str:
@@ -58,4 +55,5 @@ def _count(suite: Xml.Element) -> None:
 
 
 def _clean(text: str) -> str:
-    return _FORBIDDEN.sub("\ufffd", text)
+    # Some of what is not printable XML 1.0 cannot carry, even escaped.
+    return "\n".join(printable(line) for line in text.split("\n"))
