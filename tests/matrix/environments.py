@@ -31,6 +31,7 @@ class Expected:
     tensorflow: str | None = None
     keras: int | None = None
     architectures: tuple[str, ...] = ()
+    cudnn: str | None = None
     nvml_binding: str | None = None
     finding: str | None = None
     exit_status: tuple[int, ...] = (0, 0)

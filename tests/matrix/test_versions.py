@@ -40,7 +40,8 @@ def make(machine: MakeMachine, expected: Expected) -> Callable[[str], Machine]:
 
     def of(board: str) -> Machine:
         gpus = BOARDS[board]
-        return machine(gpus=gpus, toolkit=expected.toolkit, driver="580.95.05" if gpus else None)
+        driver = "580.95.05" if gpus else None
+        return machine(gpus=gpus, toolkit=expected.toolkit, cudnn=expected.cudnn, driver=driver)
 
     return of
 
@@ -264,7 +265,7 @@ def test_a_step_that_overflows_changes_no_weight_and_halves_a_dynamic_scale(
     make: Callable[[str], Machine], expected: Expected
 ) -> None:
     if expected.keras is None:
-        pytest.skip("no Keras is meant to be here")
+        pytest.skip("there is no Keras in this environment, nor should there be")
     (end,) = each(expected, [make("no GPU")], textwrap.dedent(STEP))
     assert answer(end) == {
         "dynamic=1024": [[True, False, True], 512.0, True],
