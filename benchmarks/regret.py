@@ -35,6 +35,7 @@ class Published(NamedTuple):
     gpu: str
     hardware: str
     kind: str
+    narrow_precision: str
     wide: float
     narrow: float
 
@@ -45,6 +46,11 @@ class Choice(NamedTuple):
     row: Published
     dtype_policy: str
     reason: str
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the row times what was chosen. From 8.0 on float16 stands for bfloat16: both run at one rate."""
+        return not (self.dtype_policy == "mixed_float16" and self.row.narrow_precision.startswith("bf16"))
 
     @property
     def share(self) -> float:
@@ -68,6 +74,7 @@ def published() -> Iterator[Published]:
                 row["gpu"],
                 row["compute_capability"],
                 row["kind"],
+                row["narrow"],
                 float(row["wide_throughput"]),
                 float(row["narrow_throughput"]),
             )
@@ -114,7 +121,7 @@ def _tensorflow(gpus: Iterable[Gpu]) -> TensorFlow:
 def report_lines(policy_name: str = "default") -> Iterator[str]:
     """The result as Markdown."""
     policy = read_policy(policy_name)
-    choices = [choose(row, policy) for row in published()]
+    choices = [choice for row in published() if (choice := choose(row, policy)).is_comparable]
     training = [choice for choice in choices if choice.row.kind == "training"]
     classes: dict[str, list[Choice]] = {}
     for choice in training:
