@@ -19,15 +19,15 @@ _HALF_NAME = {"mixed_bfloat16": "bfloat16", "mixed_float16": "float16"}
 def devices_that_compute(report: Report) -> tuple[Gpu, ...]:
     """The GPUs that this TensorFlow will place work on; empty means the CPU.
 
-    TensorFlow's own list is the last word. Where it was not asked, it is foreseen: a build without CUDA, or one of its
-    libraries that does not load, leaves every NVIDIA GPU aside.
+    TensorFlow's own list is the last word, unless Keras runs on another backend. Where it was not asked, it is
+    foreseen: a build without CUDA, or one of its libraries that does not load, leaves every NVIDIA GPU aside.
     """
     tensorflow = report.tensorflow
-    if tensorflow is not None and tensorflow.devices is not None:
+    if tensorflow is None or other_backend(report) is not None:
+        return report.visible_devices
+    if tensorflow.devices is not None:
         return tuple(gpu for gpu in report.devices if gpu.tensorflow_name is not None)
-    if other_backend(report) is None and tensorflow is not None and not _will_register_gpus(tensorflow):
-        return ()
-    return report.visible_devices
+    return report.visible_devices if _will_register_gpus(tensorflow) else ()
 
 
 def _will_register_gpus(tensorflow: TensorFlow) -> bool:

@@ -140,6 +140,10 @@ def test_another_backend_of_keras_is_not_judged_by_tensorflows_build() -> None:
     no_tensorflow: TensorFlow | None = None
     assert decide(report(gpus=[A100], tensorflow=no_tensorflow, keras=jax), Policy()).dtype_policy == "mixed_bfloat16"
     assert decide(report(gpus=[T4], tensorflow=no_tensorflow, keras=jax), Policy()).dtype_policy == "mixed_float16"
+    for_the_cpu = tensorflow_wheel(is_cuda_build=False, compute_capabilities=None)
+    lists_none = report(gpus=[A100], tensorflow=for_the_cpu, lists=[], keras=jax)
+    assert decide(lists_none, Policy()).dtype_policy == "mixed_bfloat16"
+    assert decide(report(gpus=[A100], tensorflow=for_the_cpu, lists=[]), Policy()).dtype_policy == "float32"
 
 
 class TestRequests:

@@ -102,10 +102,11 @@ def check_on(other: Other, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Che
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     (root / "sys/bus/pci/devices").mkdir(parents=True, exist_ok=True)
-    monkeypatch.setattr(host, "ROOT", root)
-    monkeypatch.setattr(platform, "system", lambda: other.system)
-    monkeypatch.setattr(sys, "path", [str(site.folder), *without_tensorflow()])
-    return check(timeout_seconds=300)
+    with monkeypatch.context() as stand_in:
+        stand_in.setattr(host, "ROOT", root)
+        stand_in.setattr(platform, "system", lambda: other.system)
+        stand_in.setattr(sys, "path", [str(site.folder), *without_tensorflow()])
+        return check(timeout_seconds=300)
 
 
 @pytest.mark.usefixtures("plain_process")
