@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, get_args
@@ -143,7 +144,10 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"not a size: {text!r}")
-    return int(float(match[1]) * _UNITS[match[2].lower()])
+    size = float(match[1]) * _UNITS[match[2].lower()]
+    if size == math.inf:
+        raise ValueError(f"no size of anything: {text!r}")
+    return int(size)
 
 
 _PARSERS: dict[str, Callable[[str], object]] = {
