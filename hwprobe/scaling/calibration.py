@@ -179,9 +179,11 @@ class Calibration(Fact, frozen=True, kw_only=True):
         draw(self, Path(path))
 
     def __str__(self) -> str:
-        return "\n".join([self._headline(), *(f"  {name:<22}{value}" for name, value in self._lines())])
+        return "\n".join([self.headline, *(f"  {name:<22}{value}" for name, value in self._lines())])
 
-    def _headline(self) -> str:
+    @property
+    def headline(self) -> str:
+        """The verdict and its reason, in one line."""
         heads = {
             "static": f"a fixed loss scale of {_power(self.scale or 1.0)} fits {self.model}",
             "none": f"{self.model} needs no loss scaling in float16",

@@ -199,15 +199,20 @@ class _CheckedScaling(_Base):  # type: ignore[misc]
         own, inner = list(optimizer_variables[:own_count]), list(optimizer_variables[own_count:])
         position = {id(variable): index for index, variable in enumerate(self.variables[:own_count])}
         places = [position[id(variable)] for variable in self._state()]
-        finite = self.check_finite(grads)
-        unscaled = self._unscale(grads, own[places[0]], None)
-        weights, inner = ops.cond(
-            finite,
-            lambda: self.inner_optimizer.stateless_apply(inner, unscaled, list(trainable_variables)),
-            lambda: (list(trainable_variables), inner),
-        )
-        for place, value in zip(places, self._next_state(finite, [own[place] for place in places]), strict=True):
-            own[place] = ops.cast(value, own[place].dtype)
+        scale, good_steps, skipped, consecutive = (own[place] for place in places)
+        unscaled = self._unscale(grads, scale, None)
+
+        def good() -> tuple[list[Any], list[Any], list[Any]]:
+            weights, after = self.inner_optimizer.stateless_apply(inner, unscaled, list(trainable_variables))
+            return weights, after, [*self._after_good_step(scale, good_steps), skipped, ops.zeros_like(consecutive)]
+
+        def bad() -> tuple[list[Any], list[Any], list[Any]]:
+            state = [self._after_bad_step(scale), ops.zeros_like(good_steps), skipped + 1, consecutive + 1]
+            return list(trainable_variables), inner, state
+
+        weights, inner, state = ops.cond(self.check_finite(grads), good, bad)
+        for place, value in zip(places, state, strict=True):
+            own[place] = value
         return weights, own + inner
 
     def get_config(self) -> dict[str, Any]:
@@ -257,11 +262,24 @@ class _CheckedScaling(_Base):  # type: ignore[misc]
     ) -> None:
         from keras import ops
 
-        state = self._state()
-        after = self._next_state(finite, [ops.convert_to_tensor(variable) for variable in state])
-        ops.cond(finite, apply or (lambda: self._apply_unscaled(grads, trainable_variables)), lambda: None)
-        for variable, value in zip(state, after, strict=True):
-            variable.assign(value)
+        def good() -> None:
+            if apply is None:
+                self._apply_unscaled(grads, trainable_variables)
+            else:
+                apply()
+            scale, good_steps = self._after_good_step(self.dynamic_scale, self.step_counter)
+            if self.dynamic:
+                self.dynamic_scale.assign(scale)
+            self.step_counter.assign(good_steps)
+            self.consecutive_skips.assign(0)
+
+        def bad() -> None:
+            self.dynamic_scale.assign(self._after_bad_step(self.dynamic_scale))
+            self.step_counter.assign(0)
+            self.skipped_steps.assign_add(1)
+            self.consecutive_skips.assign_add(1)
+
+        ops.cond(finite, good, bad)
 
     def _apply_unscaled(self, grads: list[Any], trainable_variables: Sequence[Any] | None) -> None:
         unscaled = self._unscale(grads, self.dynamic_scale, trainable_variables)
@@ -277,18 +295,20 @@ class _CheckedScaling(_Base):  # type: ignore[misc]
     def _state(self) -> list[Any]:
         return [self.dynamic_scale, self.step_counter, self.skipped_steps, self.consecutive_skips]
 
-    def _next_state(self, finite: Any, state: list[Any]) -> list[Any]:
+    def _after_good_step(self, scale: Any, good_steps: Any) -> tuple[Any, Any]:
         from keras import ops
 
-        scale, good_steps, skipped, consecutive = state
-        good = ops.cast(finite, good_steps.dtype)
-        good_steps = (good_steps + 1) * good
-        if self.dynamic:
-            grown = ops.greater_equal(good_steps, self.dynamic_growth_steps)
-            raised = ops.where(grown, ops.minimum(scale * 2.0, self.maximum_scale), scale)
-            scale = ops.where(finite, raised, ops.maximum(scale * 0.5, self.minimum_scale))
-            good_steps = ops.where(grown, ops.zeros_like(good_steps), good_steps)
-        return [scale, good_steps, skipped + (1 - good), (consecutive + 1) * (1 - good)]
+        good_steps = ops.add(good_steps, 1)
+        if not self.dynamic:
+            return scale, good_steps
+        grown = ops.greater_equal(good_steps, self.dynamic_growth_steps)
+        raised = ops.minimum(ops.multiply(scale, 2.0), self.maximum_scale)
+        return ops.where(grown, raised, scale), ops.where(grown, ops.zeros_like(good_steps), good_steps)
+
+    def _after_bad_step(self, scale: Any) -> Any:
+        from keras import ops
+
+        return ops.maximum(ops.multiply(scale, 0.5), self.minimum_scale) if self.dynamic else scale
 
 
 def _sum_in_replica(bad: Any) -> Any:

@@ -44,7 +44,7 @@ def draw(calibration: Calibration, path: Path) -> None:
     axes.set_xlim(min(left, ROUNDS_TO_ZERO - bits) - 2, max(right, 16.0 - bits) + 2)
     axes.set_xlabel("exponent of the gradient (powers of two)", color=_INK)
     axes.set_ylabel("share of the non-zero elements", color=_INK)
-    axes.set_title(calibration._headline(), color=_INK, fontsize=10, wrap=True)
+    axes.set_title(calibration.headline, color=_INK, fontsize=10, wrap=True)
     axes.legend(frameon=False)
     try:
         figure.savefig(path)

@@ -174,3 +174,30 @@ class TestAdopt:
         model = small_model()
         model.compile(Mine(keras.optimizers.SGD(0.01)), "mse")
         assert not adopt(model)
+
+
+class TestWaysToMakeCompileTakeOurs:
+    """Why the optimizer has to be wrapped: none of Keras' public registries reaches what compile puts in."""
+
+    def compiled(self):
+        model = small_model()
+        model.compile(keras.optimizers.SGD(0.01), "mse")
+        return type(model.optimizer)
+
+    def test_a_custom_object_of_the_same_name_is_not_asked(self, mixed_float16):
+        ours = type(wrap_optimizer(keras.optimizers.SGD()))
+        with keras.saving.custom_object_scope({"LossScaleOptimizer": ours, "keras>LossScaleOptimizer": ours}):
+            assert self.compiled() is keras.optimizers.LossScaleOptimizer
+
+    def test_another_class_under_the_public_name_is_not_asked(self, mixed_float16, monkeypatch):
+        monkeypatch.setattr(keras.optimizers, "LossScaleOptimizer", type(wrap_optimizer(keras.optimizers.SGD())))
+        assert self.compiled() is not keras.optimizers.LossScaleOptimizer
+
+    def test_a_policy_of_another_name_switches_scaling_off_altogether(self, mixed_float16):
+        class Renamed(keras.DTypePolicy):
+            @property
+            def name(self):
+                return "hwprobe_mixed_float16"
+
+        keras.config.set_dtype_policy(Renamed("mixed_float16"))
+        assert self.compiled() is keras.optimizers.SGD
