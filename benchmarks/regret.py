@@ -26,6 +26,25 @@ from hwprobe.report import Gpu, Host, Report, Source, Sources, SourceStatus, Ten
 
 TABLE = Path(__file__).with_name("speedups.tsv")
 
+_TF32 = "the wide side runs in TF32, on Tensor Cores too"
+_RECOMMENDER = f"probably bound by look-ups in embeddings and by its input; {_TF32}"
+_AUDIO = f"within 3 % of the wide side; from 8.0 on {_TF32}"
+WHY_SLOWER = {
+    "Conv2D test net 112x112": "TensorFlow 2.4 with the cuDNN of its time had a float16 convolution that is slow in "
+    "this shape on 7.5; only timing the model finds that: `hwprobe compare`",
+    "EfficientDet": "one user's report whose cause was not found; timing the model would show it: `hwprobe compare`",
+    "small convnet": "timed under TensorFlow 2.11, which has no bfloat16 kernels on GPUs: there hwprobe chooses "
+    "mixed_float16, and this table takes the newest release",
+    "WideAndDeep": _RECOMMENDER,
+    "NCF": _RECOMMENDER,
+    "GNMT": f"recurrent, many small products; {_TF32}",
+    "UNet_Industrial": "probably the batch of two on each of eight GPUs",
+    "transformer": "pure float16 and not mixed precision",
+    "tacotron2": _AUDIO,
+    "waveglow": _AUDIO,
+}
+"""Model to the reason, as far as it is known, why its 16-bit side is slower where hwprobe chooses 16 bits."""
+
 
 class Published(NamedTuple):
     """One published comparison."""
@@ -146,11 +165,31 @@ def report_lines(policy_name: str = "default") -> Iterator[str]:
     )
     yield f"In {len(slower)} of {len(choices)} rows (matrix products included) the choice is slower than float32:"
     yield ""
-    yield "| share | model | hardware | why it was chosen | source |"
-    yield "|---|---|---|---|---|"
+    yield "| share | model | hardware | choice | why it is slower, as far as known | source |"
+    yield "|---|---|---|---|---|---|"
     for one in slower:
         row = one.row
-        yield f"| {one.share:.3f} | {row.model} | {row.gpu} | {one.dtype_policy}: Tensor Cores | {row.source} |"
+        why = WHY_SLOWER[row.model]
+        yield f"| {one.share:.3f} | {row.model} | {row.gpu} | {one.dtype_policy} | {why} | {row.source} |"
+    yield ""
+    yield from _cpu_lines(choices)
+
+
+def _cpu_lines(by_default: Iterable[Choice]) -> Iterator[str]:
+    """What a site gets on CPUs that asks for bfloat16 there."""
+    asked = read_policy("cpu-bfloat16")
+    yield "On CPUs the default is float32 unless the site's policy asks for bfloat16 there, as `cpu-bfloat16` does:"
+    yield ""
+    yield "| model | CPU | default | share | cpu-bfloat16 | share |"
+    yield "|---|---|---|---|---|---|"
+    for choice in by_default:
+        row = choice.row
+        if row.hardware.startswith("CPU") and row.narrow_precision.startswith("bf16"):
+            other = choose(row, asked)
+            yield (
+                f"| {row.model} | {row.gpu.removeprefix('CPU ')} | {choice.dtype_policy} | {choice.share:.3f} "
+                f"| {other.dtype_policy} | {other.share:.3f} |"
+            )
 
 
 def _share(choice: Choice) -> float:

@@ -1,130 +1,201 @@
 """What hwprobe costs, as ratios to `import tensorflow` taken in the same run.
 
-Every round runs all commands once, in turns, so that a machine that slows down slows all of them down. CPU seconds
-are those of the whole process tree. The GPUs are those of a machine of ours (`tests/machine`): the calls of NVML and
-CUDA are real ones, made to stand-ins that answer at once, so a driver that wakes its GPUs slowly is not in them.
+hwprobe is installed as its wheel. Every round runs all commands once, in turns; CPU seconds are those of the whole
+process tree. The GPUs are those of a machine of the tests: the calls of NVML and CUDA are real ones, made to stand-ins
+that answer at once, so a driver that wakes its GPUs slowly is not in them.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.measure import Command, Cost, in_turns, installed_environment, machine_words, path_calls, spread
+from benchmarks.merge import measure as measure_merge
 from tests.machine import A100, Machine, Workshop, find_compiler
+from tests.machine.machine import HOOK
 
 ROUNDS = 5
-IMPORT = "import tensorflow"
-CONFIGURE = "import tensorflow; import hwprobe; hwprobe.auto_configure(quiet=True)"
-BY_HAND = "import tensorflow as tf; print(tf.config.list_physical_devices('GPU'))"
-CHECK = (sys.executable, "-m", "hwprobe", "check")
+REFERENCE = "`import tensorflow`"
+CONFIGURE = "`auto_configure()`"
+RECORDS = 10_000
+
+BY_HAND = """
+import tensorflow as tf
+for gpu in tf.config.list_physical_devices("GPU"):
+    print(gpu.name, tf.config.experimental.get_device_details(gpu))
+"""
+
+WITHIN = """
+import json, resource, time
+
+def now():
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return time.perf_counter(), sum(each.ru_utime + each.ru_stime for each in usage)
+
+start = now()
+import tensorflow
+imported = now()
+import hwprobe
+hwprobe.auto_configure(quiet=True)
+configured = now()
+print(json.dumps([*(b - a for a, b in zip(start, imported)), *(b - a for a, b in zip(imported, configured))]))
+"""
+"""The difference of two scripts of several seconds is noise; what one call adds is taken inside of one of them."""
 
 
-class Cost(NamedTuple):
-    """What one run cost."""
+class Goal(NamedTuple):
+    """What was aimed at: at most so much of something."""
 
-    wall_seconds: float
-    cpu_seconds: float
-    peak_mebibytes: float
+    what: str
+    limit: float
+    found: float
 
-
-class Row(NamedTuple):
-    """One command of the table."""
-
-    name: str
-    command: Sequence[str]
+    @property
+    def line(self) -> str:
+        """As a row of a table."""
+        return f"| {self.what} | {self.limit:g} | {self.found:.3f} | {'yes' if self.found <= self.limit else 'no'} |"
 
 
-def rows() -> list[Row]:
-    """The commands; those of other tools only where they are installed."""
-    folder = Path(sys.executable).parent
-    python = sys.executable
+class Measured(NamedTuple):
+    """One machine: its commands and what their runs cost."""
+
+    commands: Sequence[Command]
+    costs: Mapping[str, list[Cost]]
+
+    def median(self, name: str, field: str) -> float:
+        """Of the runs of a command."""
+        return statistics.median(getattr(cost, field) for cost in self.costs[name])
+
+    def ratios(self, name: str, field: str) -> list[float]:
+        """To the reference, round by round."""
+        pairs = zip(self.costs[name], self.costs[REFERENCE], strict=True)
+        return [getattr(own, field) / getattr(reference, field) for own, reference in pairs]
+
+    def added(self) -> list[list[float]]:
+        """Of each round, the wall and CPU time of `auto_configure` over those of the import before it."""
+        runs = [json.loads(cost.output.splitlines()[-1]) for cost in self.costs[CONFIGURE]]
+        return [[wall / import_wall, cpu / import_cpu] for import_wall, import_cpu, wall, cpu in runs]
+
+
+def commands(programs: Path, environment: Mapping[str, str], *, others: bool) -> list[Command]:
+    """The rows of one machine.
+
+    Args:
+        programs: Folder of an environment's programs.
+        environment: Of the machine.
+        others: Whether to time other tools too, which have nothing to say where there is no driver.
+    """
+    python, hwprobe = str(programs / "python"), str(programs / "hwprobe")
     table = [
-        Row("`python -c pass`", (python, "-c", "pass")),
-        Row("`import hwprobe`", (python, "-c", "import hwprobe")),
-        Row("`hwprobe check --fast`", (*CHECK, "--fast")),
-        Row("`hwprobe check --fast --format json`", (*CHECK, "--fast", "--format", "json")),
-        Row("`hwprobe check`", CHECK),
-        Row("`import tensorflow`", (python, "-c", IMPORT)),
-        Row("the same and `hwprobe.auto_configure()`", (python, "-c", CONFIGURE)),
-        Row("a script that imports TensorFlow and lists GPUs", (python, "-c", BY_HAND)),
+        ("`python -c pass`", [python, "-c", "pass"]),
+        ("`import hwprobe`", [python, "-c", "import hwprobe"]),
+        ("`hwprobe check --fast --format json`", [hwprobe, "check", "--fast", "--format", "json"]),
+        ("`hwprobe check --fast`", [hwprobe, "check", "--fast"]),
+        ("`hwprobe check`", [hwprobe, "check"]),
+        (REFERENCE, [python, "-c", "import tensorflow"]),
+        (CONFIGURE, [python, "-c", WITHIN]),
+        ("imports TensorFlow and lists the GPUs, by hand", [python, "-c", BY_HAND]),
     ]
-    others = {"nvitop": ("-1",), "gpustat": ("--json",), "nvidia-smi": ()}
-    for name, arguments in others.items():
-        path = shutil.which(name, path=f"{folder}:{os.environ['PATH']}")
-        if path is not None:
-            table.append(Row(f"`{' '.join((name, *arguments))}`", (path, *arguments)))
-    return table
+    if others:
+        tools = {"nvitop": ["-1"], "gpustat": ["--json"], "nvidia-smi": []}
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        for name, arguments in tools.items():
+            found = shutil.which(name, path=path)
+            table.append((f"`{' '.join([name, *arguments])}`", [found, *arguments] if found else []))
+    return [Command(name, words, environment) for name, words in table]
 
 
-def run(command: Sequence[str], environment: Mapping[str, str]) -> Cost:
-    """Run one command and measure its process tree."""
-    started = time.monotonic()
-    child = subprocess.Popen(
-        command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    _, _, usage = os.wait4(child.pid, 0)
-    return Cost(time.monotonic() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
-
-
-def path_calls(command: Sequence[str], environment: Mapping[str, str]) -> int | None:
-    """Count the system calls that take a path; None where strace is missing."""
-    strace = shutil.which("strace")
-    if strace is None:
-        return None
-    with tempfile.NamedTemporaryFile() as trace:
-        traced = (strace, "-f", "-qq", "-e", "trace=%file", "-e", "signal=none", "-o", trace.name, *command)
-        subprocess.run(traced, env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, check=False)
-        return sum(1 for _ in Path(trace.name).open(errors="replace"))
-
-
-def measure(environment: Mapping[str, str], rounds: int = ROUNDS) -> list[str]:
+def table_lines(measured: Measured, *, trace: bool) -> Iterator[str]:
     """The table of one machine, as Markdown."""
-    table = rows()
-    costs: dict[str, list[Cost]] = {row.name: [] for row in table}
-    for _ in range(rounds + 1):
-        for row in table:
-            costs[row.name].append(run(row.command, environment))
-    reference = costs["`import tensorflow`"][1:]
-    lines = [
-        "| command | CPU / `import tensorflow` | wall / `import tensorflow` | CPU s | peak MiB | path calls |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in table:
-        own = costs[row.name][1:]  # the first round warms the caches
-        cpu = [cost.cpu_seconds / other.cpu_seconds for cost, other in zip(own, reference, strict=True)]
-        wall = [cost.wall_seconds / other.wall_seconds for cost, other in zip(own, reference, strict=True)]
-        calls = path_calls(row.command, environment)
-        lines.append(
-            f"| {row.name} | {_spread(cpu)} | {_spread(wall)} | "
-            f"{statistics.median(cost.cpu_seconds for cost in own):.2f} | "
-            f"{max(cost.peak_mebibytes for cost in own):.0f} | {'-' if calls is None else calls} |"
+    yield "| command | CPU / import | wall / import | CPU s | wall s | peak MiB | path calls |"
+    yield "|---|---|---|---|---|---|---|"
+    for command in measured.commands:
+        name = command.name
+        if name == CONFIGURE:
+            continue
+        if not command.words:
+            yield f"| {name} | not installed | | | | | |"
+            continue
+        calls = path_calls(command) if trace else None
+        yield (
+            f"| {name} | {spread(measured.ratios(name, 'cpu_seconds'))} "
+            f"| {spread(measured.ratios(name, 'wall_seconds'))} "
+            f"| {measured.median(name, 'cpu_seconds'):.2f} | {measured.median(name, 'wall_seconds'):.2f} "
+            f"| {_peak(measured.median(name, 'peak_mebibytes'))} | {'' if calls is None else calls} |"
         )
-    return lines
+    wall, cpu = zip(*measured.added(), strict=True)
+    yield f"| {CONFIGURE} after it, in the same process | {spread(cpu)} | {spread(wall)} | | | | |"
 
 
-def _spread(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+def _peak(mebibytes: float) -> str:
+    # A process begins as a copy of this one, and Linux counts that too.
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return f"{mebibytes:.0f}" if mebibytes > own else f"at most {own:.0f}"
+
+
+def goals(eight: Measured, none: Measured, merge_seconds: float) -> Iterator[Goal]:
+    """What issues and design ask for, beside what was found."""
+    fast, fast_json, check = "`hwprobe check --fast`", "`hwprobe check --fast --format json`", "`hwprobe check`"
+    for where, measured in (("no GPU", none), ("8 GPUs", eight)):
+        for name in (fast_json, fast):
+            ratio = statistics.median(measured.ratios(name, "cpu_seconds"))
+            yield Goal(f"{name}, {where}: share of the CPU time of the import", 0.03, ratio)
+            yield Goal(f"{name}, {where}: wall seconds", 0.15, measured.median(name, "wall_seconds"))
+        yield Goal(
+            f"{check}, {where}: share of the wall time of the import",
+            0.25,
+            statistics.median(measured.ratios(check, "wall_seconds")),
+        )
+        for what, position in (("wall", 0), ("CPU", 1)):
+            added = statistics.median(round_[position] for round_ in measured.added())
+            yield Goal(f"{CONFIGURE}, {where}: share of the {what} time of the import", 0.01, added)
+    yield Goal(f"merge of {RECORDS:,} records from one file: seconds", 1.0, merge_seconds)
+
+
+def report_lines(rounds: int = ROUNDS) -> Iterator[str]:
+    """The result as Markdown."""
+    yield f"{machine_words()}. Medians of {rounds} rounds, least and greatest in brackets."
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        programs = installed_environment(folder)
+        workshop = Workshop(folder / "stand-ins", find_compiler())
+        places = {
+            "no GPU and no driver": Machine(folder / "none", workshop, driver=None, toolkit=None),
+            "eight A100": Machine(folder / "eight", workshop, [A100] * 8),
+        }
+        measured: dict[str, Measured] = {}
+        for title, machine in places.items():
+            others = bool(machine.gpus)
+            rows = commands(
+                programs, machine.environment(TF_CPP_MIN_LOG_LEVEL="3", PYTHONPATH=str(HOOK)), others=others
+            )
+            measured[title] = Measured(rows, in_turns(rows, rounds))
+            yield f"\n### A machine with {title}\n"
+            yield from table_lines(measured[title], trace=others)
+        merged = measure_merge(RECORDS, folder)
+    none, eight = measured.values()
+    share = merged.ndjson_seconds / none.median(REFERENCE, "wall_seconds")
+    yield f"\nMerging {RECORDS:,} records takes {merged.ndjson_seconds:.2f} s from one file, {share:.2f} of the import."
+    yield f"From {RECORDS:,} files it takes {merged.files_seconds:.2f} s.\n"
+    yield "### Goals\n"
+    yield "| goal | at most | found | met |"
+    yield "|---|---|---|---|"
+    yield from (goal.line for goal in goals(eight, none, merged.ndjson_seconds))
 
 
 def main() -> None:
-    """Print the table for eight GPUs and for none."""
-    with tempfile.TemporaryDirectory() as name:
-        workshop = Workshop(Path(name) / "stand-ins", find_compiler())
-        machines = {
-            "eight A100": Machine(Path(name) / "eight", workshop, [A100] * 8),
-            "no GPU and no driver": Machine(Path(name) / "none", workshop, driver=None, toolkit=None),
-        }
-        for title, machine in machines.items():
-            print(f"### A machine with {title}\n")
-            print("\n".join(measure(machine.environment(TF_CPP_MIN_LOG_LEVEL="3"))) + "\n", flush=True)
+    """Print the result."""
+    for line in report_lines():
+        print(line, flush=True)
 
 
 if __name__ == "__main__":
