@@ -23,7 +23,7 @@ from benchmarks.merge import measure as measure_merge
 from tests.machine import A100, Machine, Workshop, find_compiler
 from tests.machine.machine import HOOK
 
-ROUNDS = 5
+ROUNDS = 4
 REFERENCE = "`import tensorflow`"
 CONFIGURE = "`auto_configure()`"
 RECORDS = 10_000
