@@ -72,14 +72,15 @@ def ask(
 
 
 class Child:
-    """A reader that runs in its own process, from construction on.
+    """A reader in its own process.
 
-    Use it as a context manager: whatever ends the block, an interrupt by the user included, ends the process too.
+    Use it as a context manager: the block starts the process, and whatever ends the block, an interrupt by the user
+    included, ends the process too.
 
     Args:
         reader: `module:function`.
         request: Plain data that the function gets as its one argument.
-        timeout_seconds: When the child is killed, counted from now.
+        timeout_seconds: When the child is killed, counted from its start.
         environment: The child's whole environment; None for a copy of this process's.
 
     Raises:
@@ -96,18 +97,17 @@ class Child:
     ) -> None:
         if not timeout_seconds > 0:
             raise InputError(f"a time limit is a positive number of seconds, not {timeout_seconds}")
-        self._started = time.monotonic()
         self._limit_seconds = min(timeout_seconds, LIMIT_SECONDS)
-        self._process: _Process | None = None
+        self._process = _Process(_program(reader, request, self._limit_seconds), environment)
+        self._started = time.monotonic()
         self._answer: Answer | None = None
-        try:
-            self._process = _Process(_program(reader, request, self._limit_seconds), environment)
-        except (OSError, ValueError, RuntimeError) as error:
-            # ValueError: a NUL in a variable or argument. RuntimeError: no thread can be started.
-            reason = f"could not start a child process: {error}"
-            self._answer = Answer(status=SourceStatus.FAILED, reason=reason, seconds=time.monotonic() - self._started)
 
     def __enter__(self) -> Child:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -115,47 +115,51 @@ class Child:
     ) -> None:
         self.close()
 
+    def start(self) -> None:
+        """Start the process, which has to be closed then."""
+        self._started = time.monotonic()
+        self._process.start()
+
     def wait(self, seconds: float) -> bool:
         """Wait at most so long, and tell whether `answer` would return at once.
 
         Args:
             seconds: Zero only looks.
         """
-        if self._answer is not None or self._process is None:
+        if self._answer is not None:
             return True
         remaining = self._started + self._limit_seconds - time.monotonic()
-        return self._process.line.wait(min(seconds, remaining)) or seconds >= remaining
+        return self._process.wait(min(seconds, remaining)) or seconds >= remaining
 
     def answer(self) -> Answer:
         """Wait for the answer, for the end of the process or for the limit, whichever comes first."""
         if self._answer is None:
-            assert self._process is not None
             self.wait(self._limit_seconds)
             self._answer = _judge(self._process, self._started, self._limit_seconds)
         return self._answer
 
     def close(self) -> None:
         """End the process if it still runs."""
-        if self._process is not None:
-            self._process.kill()
+        self._process.kill()
 
 
 def _judge(process: _Process, started: float, limit_seconds: float) -> Answer:
-    line = process.line
     outcome: dict[str, Any] = {"status": SourceStatus.FAILED}
-    if not line.wait(0):
+    if not process.wait(0):
         outcome = {"status": SourceStatus.TIMEOUT, "reason": f"no answer within {limit_seconds:g} s"}
-    elif line.text.endswith(b"\n"):
-        outcome = _read_line(line.text)
-    elif len(line.text) >= ANSWER_LIMIT_BYTES:
+    elif process.failure is not None:
+        outcome["reason"] = f"could not start a child process: {process.failure}"
+    elif process.line.endswith(b"\n"):
+        outcome = _read_line(process.line)
+    elif len(process.line) >= ANSWER_LIMIT_BYTES:
         outcome["reason"] = f"the child process answered with more than {ANSWER_LIMIT_BYTES} bytes"
     else:
         ending = process.ending()
         process.kill()
-        half = "in the middle of its answer" if line.text else "without an answer"
+        half = "in the middle of its answer" if process.line else "without an answer"
         outcome["reason"] = f"the child process {ending} {half}{_last_words(process.stderr_text())}"
     process.kill()
-    return Answer(**outcome, seconds=(line.ended or time.monotonic()) - started, stderr=process.stderr_text())
+    return Answer(**outcome, seconds=(process.ended or time.monotonic()) - started, stderr=process.stderr_text())
 
 
 def _last_words(text: str) -> str:
@@ -175,21 +179,108 @@ def _read_line(text: bytes) -> dict[str, Any]:
 
 
 class _Process:
-    """The process, and the two threads that empty its pipes."""
+    """The process, and the two threads that start it and empty its pipes.
+
+    Python raises KeyboardInterrupt in the main thread alone: there it could come between the start of a process and the
+    note of its number, and nobody would end that process.
+
+    Attributes:
+        line: What it wrote up to the first newline, its end, or more than any answer may have.
+        ended: When that was there, on the monotonic clock.
+        failure: Why there is no process.
+    """
 
     def __init__(self, program: str, environment: Mapping[str, str] | None) -> None:
-        self._popen = _popen(program, environment)
+        self._program = program
+        self._environment = environment
+        self._starting = threading.Lock()
+        self._unwanted = threading.Event()
         self._killed = False
+        self._done = threading.Event()
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._stderr: _TailReader | None = None
+        self.line = b""
+        self.ended: float | None = None
+        self.failure: str | None = None
+
+    def start(self) -> None:
+        """Start it soon. Where that fails, `failure` says why."""
         try:
-            self.line = _LineReader(self._popen.stdout)
-            self._stderr = _TailReader(self._popen.stderr)
-        except RuntimeError:
-            self.kill()
-            raise
+            threading.Thread(target=self._run, name="hwprobe-answer", daemon=True).start()
+        except RuntimeError as error:
+            self._fail(error)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the line to be there or to be impossible, and tell whether that is so."""
+        return self._done.wait(max(0.0, seconds))
 
     def kill(self) -> None:
         """End the process and whatever it started, unless that was tried or its end was seen already."""
-        if self._killed or self._popen.returncode is not None:
+        self._unwanted.set()
+        # Whoever is starting it sees after the start that it is not wanted.
+        if self._starting.acquire(timeout=REAP_SECONDS):
+            try:
+                self._kill()
+            finally:
+                self._starting.release()
+
+    def ending(self) -> str:
+        """How the process ended that closed its pipe."""
+        self._reap()
+        status = self._popen.returncode if self._popen is not None else None
+        if status is None:
+            return "closed its pipe and went on"
+        if status < 0:
+            return f"died by {_signal_name(-status)}"
+        return f"ended with exit status {status}"
+
+    def stderr_text(self) -> str:
+        """The last that it wrote on standard error."""
+        if self._popen is None or self._stderr is None:
+            return ""
+        return self._stderr.text(REAP_SECONDS if self._popen.returncode is not None else 0.0)
+
+    def _run(self) -> None:
+        pipe = self._launch()
+        if pipe is not None:
+            self._read(pipe)
+
+    def _launch(self) -> IO[bytes] | None:
+        with self._starting:
+            if self._unwanted.is_set():
+                return None
+            try:
+                self._popen = _popen(self._program, self._environment)
+                self._stderr = _TailReader(self._popen.stderr)
+            except (OSError, ValueError, RuntimeError) as error:
+                # ValueError: a NUL in a variable or argument. RuntimeError: no thread can be started.
+                self._kill()
+                self._fail(error)
+                return None
+            if self._unwanted.is_set():
+                self._kill()
+            return self._popen.stdout
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = str(error)
+        self._done.set()
+
+    def _read(self, pipe: IO[bytes]) -> None:
+        parts = []
+        length = 0
+        with pipe:
+            while length < ANSWER_LIMIT_BYTES and (part := os.read(pipe.fileno(), 2**16)):
+                line, newline, _ = part.partition(b"\n")
+                parts += [line, newline]
+                length += len(line)
+                if newline:
+                    break
+            self.line = b"".join(parts)
+            self.ended = time.monotonic()
+            self._done.set()
+
+    def _kill(self) -> None:
+        if self._killed or self._popen is None or self._popen.returncode is not None:
             return
         self._killed = True
         if os.name == "posix":
@@ -200,53 +291,10 @@ class _Process:
             self._popen.kill()
         self._reap()
 
-    def ending(self) -> str:
-        """How the process ended that closed its pipe."""
-        self._reap()
-        status = self._popen.returncode
-        if status is None:
-            return "closed its pipe and went on"
-        if status < 0:
-            return f"died by {_signal_name(-status)}"
-        return f"ended with exit status {status}"
-
-    def stderr_text(self) -> str:
-        """The last that it wrote on standard error."""
-        return self._stderr.text(REAP_SECONDS if self._popen.returncode is not None else 0.0)
-
     def _reap(self) -> None:
-        with suppress(subprocess.TimeoutExpired):
-            self._popen.wait(REAP_SECONDS)
-
-
-class _LineReader:
-    """Reads a pipe up to the first newline, its end, or more than any answer may have."""
-
-    def __init__(self, pipe: IO[bytes] | None) -> None:
-        assert pipe is not None
-        self._pipe = pipe
-        self._done = threading.Event()
-        self.text = b""
-        self.ended: float | None = None
-        threading.Thread(target=self._read, name="hwprobe-answer", daemon=True).start()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for the line to be there, and tell whether it is."""
-        return self._done.wait(max(0.0, seconds))
-
-    def _read(self) -> None:
-        parts = []
-        length = 0
-        with self._pipe:
-            while length < ANSWER_LIMIT_BYTES and (part := os.read(self._pipe.fileno(), 2**16)):
-                line, newline, _ = part.partition(b"\n")
-                parts += [line, newline]
-                length += len(line)
-                if newline:
-                    break
-            self.text = b"".join(parts)
-            self.ended = time.monotonic()
-            self._done.set()
+        if self._popen is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._popen.wait(REAP_SECONDS)
 
 
 class _TailReader:

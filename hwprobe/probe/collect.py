@@ -182,7 +182,10 @@ class _Asking:
         from hwprobe.probe.child import Child
 
         child = Child(READERS[source], request or {}, timeout_seconds=self._timeout_seconds)
-        self._children[source] = self._stack.enter_context(child)
+        # Before its start: an interrupt may come at any time.
+        self._stack.callback(child.close)
+        child.start()
+        self._children[source] = child
 
     def start_drivers(self, host: Host) -> None:
         """Start asking NVML and CUDA, apart from one that this host cannot have."""

@@ -9,7 +9,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,6 +22,7 @@ from hwprobe.errors import InputError
 from hwprobe.probe import child
 from hwprobe.probe.bootstrap import json_line
 from hwprobe.probe.child import Answer, Child, ask
+from hwprobe.probe.collect import collect
 from hwprobe.report import Source, SourceStatus
 
 GENEROUS = 60.0
@@ -236,6 +240,25 @@ def test_an_interrupt_of_the_parent_ends_the_child(tmp_path: Path) -> None:
     assert is_gone(int(file.read_text()))
 
 
+@pytest.mark.parametrize("ask_it", [lambda: answer_of("hang"), collect], ids=["one reader", "every source"])
+def test_an_interrupt_in_the_moment_of_the_start_ends_the_child(
+    monkeypatch: pytest.MonkeyPatch, ask_it: Callable[[], object]
+) -> None:
+    started: list[int] = []
+
+    class InterruptedPopen(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            started.append(self.pid)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", InterruptedPopen)
+    with pytest.raises(KeyboardInterrupt):
+        ask_it()
+    assert started
+    assert all(is_gone(process_id) for process_id in started)
+
+
 def test_a_child_whose_parent_was_killed_ends_by_itself() -> None:
     program = (
         "from hwprobe.probe import bootstrap\n"
@@ -295,8 +318,12 @@ def test_several_children_run_side_by_side_and_nothing_is_left_of_them() -> None
     answer_of("echo")
     before = in_use()
     for _ in range(5):
-        children = [Child(f"{READERS}:echo", {"number": number}, timeout_seconds=GENEROUS) for number in range(4)]
-        assert [one.answer().data for one in children] == [{"number": number} for number in range(4)]
+        with ExitStack() as stack:
+            children = [
+                stack.enter_context(Child(f"{READERS}:echo", {"number": number}, timeout_seconds=GENEROUS))
+                for number in range(4)
+            ]
+            assert [one.answer().data for one in children] == [{"number": number} for number in range(4)]
     for _ in range(1000):
         if in_use() == before:
             break
