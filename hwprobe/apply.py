@@ -11,7 +11,9 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from hwprobe.configuration import Decision, DtypePolicy, Memory, Step, StepStatus
 from hwprobe.probe.cuda import active_in_process
@@ -343,7 +345,7 @@ KERAS_MODULES = ("keras", "tf_keras")
 LEGACY = "TF_USE_LEGACY_KERAS"
 
 
-class KerasInUse(NamedTuple):
+class KerasInUse(msgspec.Struct, frozen=True):
     """The Keras packages of this process.
 
     Attributes:

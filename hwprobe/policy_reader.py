@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from hwprobe.errors import InputError
 from hwprobe.policy import Policy, PolicyOrigin
@@ -27,7 +29,7 @@ DEFAULT = "default"
 LARGEST_FILE_BYTES = 256 * 1024
 
 
-class _Source(NamedTuple):
+class _Source(msgspec.Struct, frozen=True):
     """Where a document comes from: a file, or a shipped policy where there is no path."""
 
     label: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
+import msgspec
 from packaging.version import InvalidVersion, Version
 
 from hwprobe.capability import ComputeCapability
@@ -56,7 +57,7 @@ class Requirement(Fact, frozen=True, kw_only=True):
     value: str
 
 
-class _Machine(NamedTuple):
+class _Machine(msgspec.Struct, frozen=True):
     report: Report
     decision: Decision
 

@@ -19,7 +19,7 @@ import hwprobe
 from hwprobe.cli import main
 from hwprobe.decide import Request, decide
 from hwprobe.errors import UnsupportedError
-from hwprobe.knowledge.gpus import find
+from hwprobe.knowledge.gpu_names import find
 from hwprobe.policy import Policy
 from hwprobe.preflight import assess
 from hwprobe.render.formats import FORMATS, write

@@ -11,7 +11,8 @@ import click
 from hwprobe.configuration import DTYPE_POLICIES
 from hwprobe.errors import InputError
 from hwprobe.knowledge.architectures import architectures
-from hwprobe.knowledge.gpus import SEGMENTS, Board, boards, find, search
+from hwprobe.knowledge.gpu_names import find, search
+from hwprobe.knowledge.gpus import SEGMENTS, Board, boards
 from hwprobe.knowledge.tensorflow import newest_release
 from hwprobe.outlook import outlooks
 from hwprobe.policy_reader import read_policy

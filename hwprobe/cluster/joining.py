@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,7 +31,7 @@ _TOGETHER = "what the workers found together"
 _agreed: tuple[Workers, Plan] | None = None
 
 
-class _Taken(NamedTuple):
+class _Taken(msgspec.Struct, frozen=True):
     """A plan, and what names it in a message."""
 
     plan: Plan

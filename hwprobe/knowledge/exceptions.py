@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import re
 from fnmatch import fnmatchcase
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 from hwprobe.capability import ComputeCapability
 from hwprobe.knowledge.architectures import architecture_of
@@ -62,7 +64,7 @@ class ExceptionalName(Row, frozen=True, kw_only=True):
         return any(all(map(fnmatchcase, words[start:], wanted)) for start in starts)
 
 
-class TensorCores(NamedTuple):
+class TensorCores(msgspec.Struct, frozen=True):
     """What the Tensor Cores of one board multiply.
 
     Attributes:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 from hwprobe.capability import ComputeCapability
 from hwprobe.knowledge.architectures import Architecture, architecture_of
@@ -12,7 +15,7 @@ from hwprobe.knowledge.architectures import Architecture, architecture_of
 _ENTRY = re.compile(r"(?:(?P<kind>sm|compute)_)?(?P<major>\d{1,2})\.?(?P<minor>\d)(?P<suffix>[af]?)")
 
 
-class KernelCode(NamedTuple):
+class KernelCode(msgspec.Struct, frozen=True):
     """How a GPU gets code from a build.
 
     Attributes:
@@ -27,7 +30,7 @@ class KernelCode(NamedTuple):
     reason: str
 
 
-class _Entry(NamedTuple):
+class _Entry(msgspec.Struct, frozen=True):
     """One entry of a list: `sm_80`, `compute_90`, `sm_90a`, `compute_100f`, or the bare `7.5` of a build script."""
 
     text: str
@@ -88,6 +91,7 @@ def _why_nothing(device: ComputeCapability, entries: list[_Entry]) -> str:
     return f"nothing in {listed} runs on {device}"
 
 
+@functools.lru_cache(maxsize=256)
 def _parse(text: str) -> _Entry | None:
     match = _ENTRY.fullmatch(text.strip().lower())
     if match is None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hwprobe.capability import ComputeCapability
 from hwprobe.errors import InputError
-from hwprobe.knowledge.gpus import Match, find
+from hwprobe.knowledge.gpu_names import Match, find
 from hwprobe.offline.description import Platform, arm_host, describe
 from hwprobe.offline.nvidia_smi import MAX_TEXT
 from hwprobe.offline.wheel import Wish, build_of

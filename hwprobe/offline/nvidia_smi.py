@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 from msgspec.structs import replace
 
 from hwprobe.capability import ComputeCapability
-from hwprobe.knowledge.gpus import Board, boards, find
+from hwprobe.knowledge.gpu_names import find
+from hwprobe.knowledge.gpus import Board, boards
 from hwprobe.offline.description import OK, Platform, arm_host, describe
 from hwprobe.offline.wheel import Wish, build_of
 from hwprobe.probe.loader import long_bus_id

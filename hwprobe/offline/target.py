@@ -24,7 +24,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hwprobe.errors import InputError
-from hwprobe.knowledge.gpus import Match, find
+from hwprobe.knowledge.gpu_names import Match, find
 from hwprobe.offline.description import Platform, arm_host, describe
 from hwprobe.offline.wheel import ARCHITECTURE, Wish, build_of
 from hwprobe.report import Driver, Gpu, Keras, Mig, MigInstance, Report, Source, SourceStatus

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from hwprobe.errors import InputError
@@ -65,7 +66,7 @@ SLOW_WAKING = "without persistence mode the first client wakes every GPU, which 
 Reading = TypeVar("Reading", bound=Fact)
 
 
-class _Environment(NamedTuple):
+class _Environment(msgspec.Struct, frozen=True):
     """What this process reads itself, from files."""
 
     tensorflow: TensorFlow | None
@@ -75,7 +76,7 @@ class _Environment(NamedTuple):
     host_source: Source
 
 
-class _Listed(NamedTuple):
+class _Listed(msgspec.Struct, frozen=True):
     """What TensorFlow said."""
 
     devices: tuple[TensorFlowDevice, ...] | None
@@ -84,7 +85,7 @@ class _Listed(NamedTuple):
     log: str = ""
 
 
-class _Drivers(NamedTuple):
+class _Drivers(msgspec.Struct, frozen=True):
     """What NVML and the CUDA driver said."""
 
     nvml: NvmlReading | None
@@ -240,8 +241,8 @@ def _ask_drivers(asking: _Asking, environment: _Environment) -> tuple[_Environme
     nvml, nvml_source = _typed(asking.answer(NVML), NvmlReading)
     cuda, cuda_source = _typed(asking.answer(CUDA), CudaReading)
     if tensorflow is not None:
-        environment = environment._replace(
-            tensorflow=replace(tensorflow, libraries=tuple(SharedLibrary(soname=name) for name in names))
+        environment = replace(
+            environment, tensorflow=replace(tensorflow, libraries=tuple(SharedLibrary(soname=name) for name in names))
         )
     if needed:
         environment = _with_libraries(environment, asking.answer(LIBRARIES))
@@ -261,9 +262,9 @@ def _with_libraries(environment: _Environment, answer: Answer) -> _Environment:
     reading, source = _typed(answer, _LibrariesReading)
     if reading is None:
         reason = f"its shared libraries could not be tried: {source.reason}"
-        return environment._replace(build=replace(environment.build, status=source.status, reason=reason))
+        return replace(environment, build=replace(environment.build, status=source.status, reason=reason))
     assert environment.tensorflow is not None
-    return environment._replace(tensorflow=replace(environment.tensorflow, libraries=reading.libraries))
+    return replace(environment, tensorflow=replace(environment.tensorflow, libraries=reading.libraries))
 
 
 def _listed(answer: Answer) -> _Listed:

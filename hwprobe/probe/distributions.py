@@ -9,7 +9,8 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from hwprobe.report import Distribution
 
@@ -17,7 +18,7 @@ MAX_METADATA_BYTES = 64 * 2**20
 _SUFFIXES = (".dist-info", ".egg-info")
 
 
-class Installed(NamedTuple):
+class Installed(msgspec.Struct, frozen=True):
     """One installed distribution.
 
     Attributes:

@@ -10,7 +10,8 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from hwprobe.errors import HwprobeError
 
@@ -29,7 +30,7 @@ class ElfError(HwprobeError):
     """A file is no 64-bit little-endian ELF file, or is damaged."""
 
 
-class Section(NamedTuple):
+class Section(msgspec.Struct, frozen=True):
     """One section of an ELF file: its name, and where its bytes are."""
 
     name: str
@@ -37,7 +38,7 @@ class Section(NamedTuple):
     size: int
 
 
-class Elf(NamedTuple):
+class Elf(msgspec.Struct, frozen=True):
     """An ELF file in memory.
 
     Attributes:
@@ -53,7 +54,7 @@ class Elf(NamedTuple):
     sections: tuple[Section, ...]
 
 
-class SearchPath(NamedTuple):
+class SearchPath(msgspec.Struct, frozen=True):
     """Where the loader looks for the libraries that an object opens, beside `LD_LIBRARY_PATH` and its own places.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from hwprobe.configuration import DeviceUsability
 from hwprobe.findings import Action, EvidenceValue, Rule, Severity
@@ -64,7 +65,7 @@ Verdict = tuple[Problem, ...] | Skipped | NotApplicable
 PASS: tuple[Problem, ...] = ()
 
 
-class RuleCheck(NamedTuple):
+class RuleCheck(msgspec.Struct, frozen=True):
     """A rule and the pure function that checks it."""
 
     rule: Rule

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprobe.capability import ComputeCapability
-from hwprobe.knowledge.exceptions import exceptional_chips, exceptional_names, tensor_cores
+from hwprobe.knowledge.exceptions import TensorCores, exceptional_chips, exceptional_names, tensor_cores
 from hwprobe.knowledge.gpus import boards
 
 TURING = ComputeCapability(7, 5)
@@ -57,7 +57,7 @@ def test_a_name_without_tensor_cores(name):
     ],
 )
 def test_a_name_with_tensor_cores(name):
-    assert tensor_cores(name, None, TURING) == (("float16",), None)
+    assert tensor_cores(name, None, TURING) == TensorCores(("float16",), None)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_device_id_without_tensor_cores_whatever_its_name(device_id, chip):
 
 @pytest.mark.parametrize("device_id", ["1EB8", "1F7F", "2000", "217F", "2200", "1F76", "1E04"])
 def test_a_device_id_with_tensor_cores(device_id):
-    assert tensor_cores("Graphics Device", device_id, TURING) == (("float16",), None)
+    assert tensor_cores("Graphics Device", device_id, TURING) == TensorCores(("float16",), None)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_what_nobody_can_tell_stays_unknown_with_a_reason(what, name, device_id,
     ],
 )
 def test_other_capabilities_have_no_exceptions(name, device_id, capability, dtypes):
-    assert tensor_cores(name, device_id, capability) == (dtypes, None)
+    assert tensor_cores(name, device_id, capability) == TensorCores(dtypes, None)
 
 
 @pytest.mark.parametrize("board", TURING_BOARDS, ids=lambda board: board.name)

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from hwprobe.capability import ComputeCapability
 from hwprobe.knowledge.annotate import annotate_gpu
-from hwprobe.knowledge.gpus import GIB, SEGMENTS, boards, find, search, source_text
+from hwprobe.knowledge.gpu_names import find, search
+from hwprobe.knowledge.gpus import GIB, SEGMENTS, boards, source_text
 from hwprobe.knowledge.tables import read_legend
 
 BY_NAME = {board.name: board for board in boards()}

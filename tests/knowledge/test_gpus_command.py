@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from hwprobe.cli.gpus import gpus
 from hwprobe.errors import InputError
-from hwprobe.knowledge.gpus import boards, search
+from hwprobe.knowledge.gpu_names import search
+from hwprobe.knowledge.gpus import boards
 from hwprobe.render.boards import BoardEntry, BoardList
 from hwprobe.serialize import from_json, to_json
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hwprobe.capability import ComputeCapability
-from hwprobe.knowledge.gpus import boards, find
+from hwprobe.knowledge.gpu_names import find
+from hwprobe.knowledge.gpus import boards
 from hwprobe.knowledge.tensorflow import newest_release, releases
 from hwprobe.outlook import outlook, outlooks
 from hwprobe.policy import DeviceOverride, Policy, Precision

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from hwprobe.errors import InputError
 from hwprobe.findings import Severity
-from hwprobe.knowledge.gpus import Board, boards, find
+from hwprobe.knowledge.gpu_names import find
+from hwprobe.knowledge.gpus import Board, boards
 from hwprobe.offline.target import report_of_target
 from hwprobe.policy import CheckWish
 from hwprobe.preflight import check
