@@ -50,7 +50,8 @@ def add_session(environment: dict[str, Any]) -> None:
         session.install("--editable", ".", "hypothesis", "pytest", "pytest-xdist", *environment["install"])
         for case in environment["case"]:
             variables = {"HWPROBE_MATRIX": case["name"], **case.get("variables", {})}
-            session.run("python", "-m", "pytest", "tests/matrix", "-n", "2", *session.posargs, env=variables)
+            tests = ("tests/matrix", *case.get("tests", ()))
+            session.run("python", "-m", "pytest", *tests, "-n", "2", *session.posargs, env=variables)
 
     # Without any of them nox names the missing interpreter: an error in CI, elsewhere a skip.
     python = next(iter(found.values()), wanted)

@@ -18,11 +18,13 @@ from typing import NamedTuple
 
 from hwprobe.capability import ComputeCapability
 from hwprobe.decide import decide
+from hwprobe.gpu import Gpu
 from hwprobe.knowledge.annotate import annotate
 from hwprobe.knowledge.tensorflow import newest_release
 from hwprobe.policy import Policy
 from hwprobe.policy_reader import read_policy
-from hwprobe.report import Gpu, Host, Report, Source, Sources, SourceStatus, TensorFlow
+from hwprobe.report import Host, Report, Sources, TensorFlow
+from hwprobe.source import Source, SourceStatus
 
 TABLE = Path(__file__).with_name("speedups.tsv")
 

@@ -15,9 +15,10 @@ from hwprobe.configuration import DTYPE_POLICIES, Applied, Decision, DtypePolicy
 from hwprobe.decide import Request
 from hwprobe.errors import ApplyError, InputError
 from hwprobe.findings import Finding, Severity
+from hwprobe.gpu import Gpu
 from hwprobe.policy import Policy
 from hwprobe.preflight import Check, assess, raise_unmet
-from hwprobe.report import Gpu, Report
+from hwprobe.report import Report
 from hwprobe.usability import runs_on_tensorflow
 
 if TYPE_CHECKING:

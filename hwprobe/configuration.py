@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from hwprobe.errors import InputError
 from hwprobe.findings import Finding
-from hwprobe.report import Fact
+from hwprobe.source import Fact
 
 DtypePolicy = Literal["mixed_bfloat16", "mixed_float16", "float32"]
 DTYPE_POLICIES: tuple[DtypePolicy, ...] = get_args(DtypePolicy)

@@ -17,7 +17,8 @@ from hwprobe.configuration import (
 )
 from hwprobe.errors import UnsupportedError
 from hwprobe.policy import Policy
-from hwprobe.report import Fact, Report
+from hwprobe.report import Report
+from hwprobe.source import Fact
 from hwprobe.usability import CPU_SUBJECT, usability
 
 Origin = Literal["argument", "plan", "environment", "file", "default"]

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable
 from typing import Literal
 
-from hwprobe.report import Fact
+from hwprobe.source import Fact
 
 
 class Severity(str, enum.Enum):

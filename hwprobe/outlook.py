@@ -7,9 +7,11 @@ from collections.abc import Collection, Iterable, Sequence
 
 from hwprobe.configuration import Decision, DtypePolicy
 from hwprobe.decide import decide
+from hwprobe.gpu import Gpu
 from hwprobe.knowledge.tensorflow import Release, newest_release, releases
 from hwprobe.policy import Policy
-from hwprobe.report import Fact, Gpu, Host, Report, Source, Sources, SourceStatus, TensorFlow
+from hwprobe.report import Host, Report, Sources, TensorFlow
+from hwprobe.source import Fact, Source, SourceStatus
 from hwprobe.usability import kernel_code
 
 _NOT_ASKED = Source(status=SourceStatus.SKIPPED, reason="a board of the catalogue, not a machine")

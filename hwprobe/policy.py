@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from hwprobe.configuration import DtypePolicy, Memory
 from hwprobe.findings import Action, Severity
-from hwprobe.report import Fact
+from hwprobe.source import Fact
 
 SCHEMA: Literal["hwprobe.policy/1"] = "hwprobe.policy/1"
 

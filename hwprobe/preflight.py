@@ -16,13 +16,14 @@ from hwprobe.findings import Finding, Outcome
 from hwprobe.knowledge.annotate import annotate
 from hwprobe.policy import CheckWish, FailOn, Policy
 from hwprobe.policy_reader import read_policy
-from hwprobe.report import Fact, Report, SourceStatus
+from hwprobe.report import Report
 from hwprobe.requirements import Requirement, parse_requirements, unmet_requirements, usable_gpus
 from hwprobe.rules.catalogue import CATALOGUE
 from hwprobe.rules.cuda import CUDA_NO_DEVICE
 from hwprobe.rules.judge import as_causes, judge, leave_aside, with_primary
 from hwprobe.rules.own import REQUIREMENT_NOT_MET
 from hwprobe.rules.verdict import Case
+from hwprobe.source import Fact, SourceStatus
 from hwprobe.usability import usability
 
 SCHEMA: Literal["hwprobe.check/1"] = "hwprobe.check/1"

@@ -13,7 +13,9 @@ from packaging.version import InvalidVersion, Version
 from hwprobe.capability import ComputeCapability
 from hwprobe.configuration import DTYPE_POLICIES, Decision
 from hwprobe.errors import InputError
-from hwprobe.report import Fact, Gpu, Report
+from hwprobe.gpu import Gpu
+from hwprobe.report import Report
+from hwprobe.source import Fact
 from hwprobe.usability import devices_that_compute, kernel_code
 
 Operator = Literal[">=", "<=", "==", "!=", ">", "<"]

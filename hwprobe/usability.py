@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from hwprobe.capability import ComputeCapability
 from hwprobe.configuration import DTYPE_POLICIES, DeviceUsability, DtypePolicy, Usable
+from hwprobe.gpu import Gpu
 from hwprobe.knowledge.kernels import KernelCode, code_for
 from hwprobe.knowledge.tensorflow import release
 from hwprobe.policy import Policy
-from hwprobe.report import Gpu, Host, Report, TensorFlow
+from hwprobe.report import Host, Report, TensorFlow
 
 CPU_SUBJECT = "CPU"
 

@@ -9,7 +9,7 @@ from hwprobe.auto import last_applied
 from hwprobe.configuration import Step
 from hwprobe.errors import HwprobeError
 from hwprobe.findings import Finding, Severity
-from hwprobe.report import Fact
+from hwprobe.source import Fact
 
 
 class Verification(Fact, frozen=True, kw_only=True):

@@ -15,12 +15,14 @@ from hwprobe.configuration import Decision, DeviceUsability, DtypePolicy
 from hwprobe.decide import fold
 from hwprobe.errors import InputError
 from hwprobe.findings import Finding, Severity
+from hwprobe.gpu import Gpu
 from hwprobe.knowledge.drivers import driver_is_older, minimum_driver
 from hwprobe.knowledge.tensorflow import Release, newest_release, release, releases
 from hwprobe.offline.wheel import Wish, with_tensorflow
 from hwprobe.policy import Policy
 from hwprobe.preflight import Check
-from hwprobe.report import Fact, Gpu, Report
+from hwprobe.report import Report
+from hwprobe.source import Fact
 from hwprobe.usability import CPU_SUBJECT, kernel_code, usability, visible_devices_value
 
 SCHEMA: Literal["hwprobe.why-not/1"] = "hwprobe.why-not/1"

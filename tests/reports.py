@@ -13,25 +13,12 @@ import msgspec
 
 from hwprobe.capability import ComputeCapability
 from hwprobe.configuration import DeviceUsability
+from hwprobe.gpu import Gpu, GpuMemory, Mig, MigInstance
 from hwprobe.knowledge.annotate import annotate
 from hwprobe.policy import Policy
-from hwprobe.report import (
-    Driver,
-    Gpu,
-    GpuMemory,
-    Host,
-    Keras,
-    Mig,
-    MigInstance,
-    Report,
-    SharedLibrary,
-    Source,
-    Sources,
-    SourceStatus,
-    TensorFlow,
-    TensorFlowDevice,
-)
+from hwprobe.report import Driver, Host, Keras, Report, SharedLibrary, Sources, TensorFlow, TensorFlowDevice
 from hwprobe.rules.verdict import Case
+from hwprobe.source import Source, SourceStatus
 from hwprobe.usability import usability
 
 OK = Source(status=SourceStatus.OK)

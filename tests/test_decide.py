@@ -10,8 +10,9 @@ import pytest
 from hwprobe.configuration import LossScaling, Memory
 from hwprobe.decide import Request, decide
 from hwprobe.errors import UnsupportedError
+from hwprobe.gpu import Gpu
 from hwprobe.policy import DeviceOverride, LossScalingWish, Policy, Precision
-from hwprobe.report import Gpu, Keras, Report, TensorFlow
+from hwprobe.report import Keras, Report, TensorFlow
 from tests.reports import (
     A100,
     CPU_ONLY,

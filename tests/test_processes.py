@@ -86,6 +86,20 @@ forked.set()
 print(status)
 """
 
+FORKED_BY_A_STRANGER = """
+# The parent never heard of hwprobe, and CUDA does not work in a copy of a process that had started it.
+import tensorflow as tf
+tf.config.list_physical_devices()
+child = os.fork()
+if child == 0:
+    signal.alarm(100)
+    applied = configure()
+    (cause,) = (finding for finding in applied.findings if finding.primary)
+    print("child", applied.complete, cause.id, *cause.fix, truth(), lost(), flush=True)
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+
 INTERRUPTED = """
 import tensorflow as tf
 
@@ -129,6 +143,10 @@ FORKS = {
         "parent ([True, True], 'mixed_float16') []",
     ],
     FORKED_WHILE_LOCKED: ["child True []", "0"],
+    FORKED_BY_A_STRANGER: [
+        """child True HWP215 multiprocessing.get_context("spawn") ([True, True], 'mixed_float16') []""",
+        "0",
+    ],
     INTERRUPTED: [
         # Growth of the first GPU was taken back; nothing was configured, and verify says that.
         "([False, False], 'float32') nothing to verify",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from hwprobe.report import Fact
+from hwprobe.source import Fact
 
 Mode = Literal["float32", "tf32", "float16", "bfloat16"]
 KernelName = Literal["matmul", "convolution", "attention", "optimizer"]

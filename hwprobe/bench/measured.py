@@ -9,7 +9,7 @@ import msgspec
 from hwprobe.bench.facts import Bench
 from hwprobe.configuration import DTYPE_POLICIES, Decision, DtypePolicy, LossScaling
 from hwprobe.errors import InputError
-from hwprobe.report import Fact
+from hwprobe.source import Fact
 from hwprobe.usability import CPU_SUBJECT
 
 MARGIN = 0.05

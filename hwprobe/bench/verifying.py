@@ -10,8 +10,8 @@ from hwprobe.bench.rules import RULES, judge_bench
 from hwprobe.findings import Finding
 from hwprobe.preflight import Check, RuleStatus, with_more
 from hwprobe.probe.child import ask
-from hwprobe.report import SourceStatus
 from hwprobe.serialize import from_builtins
+from hwprobe.source import SourceStatus
 
 READER = "hwprobe.bench.child:read"
 

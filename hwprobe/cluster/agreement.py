@@ -10,12 +10,11 @@ from typing import Any
 
 import msgspec
 
-from hwprobe.cluster.joining import DEFAULT_TIMEOUT_SECONDS
 from hwprobe.cluster.merge import merge
 from hwprobe.cluster.messages import read_secret
 from hwprobe.cluster.plan import Plan
 from hwprobe.cluster.record import NodeRecord
-from hwprobe.cluster.workers import Workers, find_workers
+from hwprobe.cluster.workers import DEFAULT_TIMEOUT_SECONDS, Workers, find_workers
 from hwprobe.errors import AgreementError, InputError
 
 HOW_TO_PLAN = (

@@ -11,7 +11,7 @@ import msgspec
 
 from hwprobe.cluster.nodeset import is_plain_name, short_host_name
 from hwprobe.errors import InputError
-from hwprobe.report import Fact
+from hwprobe.source import Fact
 
 JOB_VARIABLES = (
     ("slurm", "SLURM_JOB_ID"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hwprobe.cluster.workers import Workers, find_workers
+from hwprobe.cluster.workers import DEFAULT_TIMEOUT_SECONDS, Workers, find_workers
 from hwprobe.configuration import Decision, DeviceUsability
 from hwprobe.decide import Request
 from hwprobe.errors import AgreementError, InputError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 PLAN_VARIABLE = "HWPROBE_PLAN"
 TIMEOUT_VARIABLE = "HWPROBE_AGREEMENT_TIMEOUT"
-DEFAULT_TIMEOUT_SECONDS = 60.0
 MAX_TIMEOUT_SECONDS = 86_400
 
 _TOGETHER = "what the workers found together"

@@ -14,8 +14,8 @@ import msgspec
 from hwprobe.cluster.record import NodeRecord, TaskName
 from hwprobe.errors import AgreementError, InputError
 from hwprobe.files import open_without_waiting
-from hwprobe.report import Fact
 from hwprobe.serialize import from_json, to_json
+from hwprobe.source import Fact
 
 SCHEMA: Literal["hwprobe.agree/1"] = "hwprobe.agree/1"
 

@@ -16,8 +16,8 @@ from hwprobe.configuration import Decision, DeviceUsability, DtypePolicy, LossSc
 from hwprobe.errors import AgreementError, InputError
 from hwprobe.files import open_without_waiting
 from hwprobe.render.printable import printable
-from hwprobe.report import Fact
 from hwprobe.serialize import from_builtins, to_builtins
+from hwprobe.source import Fact
 
 SCHEMA: Literal["hwprobe.plan/1"] = "hwprobe.plan/1"
 

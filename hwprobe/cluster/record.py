@@ -20,8 +20,10 @@ from hwprobe.configuration import (
 )
 from hwprobe.decide import Request, loss_scaling_for
 from hwprobe.findings import Finding, Severity
+from hwprobe.gpu import Gpu
 from hwprobe.policy import Policy
-from hwprobe.report import Fact, Gpu, Report
+from hwprobe.report import Report
+from hwprobe.source import Fact
 from hwprobe.usability import CPU_SUBJECT, devices_that_compute
 
 SCHEMA: Literal["hwprobe.node/1"] = "hwprobe.node/1"

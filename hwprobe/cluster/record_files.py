@@ -14,8 +14,8 @@ from typing import BinaryIO
 from hwprobe.cluster.record import SCHEMA, NodeRecord
 from hwprobe.errors import InputError
 from hwprobe.files import open_without_waiting, write_aside
-from hwprobe.report import Fact
 from hwprobe.serialize import from_json, to_json
+from hwprobe.source import Fact
 
 MAX_RECORD_BYTES = 64 * 2**10
 MAX_BROKEN_LINES = 100

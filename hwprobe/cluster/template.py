@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Literal, cast
 
 from hwprobe.errors import InputError
-from hwprobe.report import Fact
+from hwprobe.source import Fact
 
 Language = Literal["shell", "yaml"]
 

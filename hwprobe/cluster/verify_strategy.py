@@ -15,7 +15,7 @@ from typing import Any
 from hwprobe.cluster.job import current_host
 from hwprobe.cluster.workers import find_workers
 from hwprobe.errors import AgreementError, UnsupportedError
-from hwprobe.report import Fact
+from hwprobe.source import Fact
 
 DEFAULT_TIMEOUT_SECONDS = 60.0
 

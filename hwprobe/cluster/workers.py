@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from hwprobe.errors import InputError
-from hwprobe.report import Fact
+from hwprobe.source import Fact
 
 COMPUTING = ("chief", "master", "worker")
 """Task types of `TF_CONFIG` that train together. `ps` and `evaluator` compute nothing in a training step."""
+
+DEFAULT_TIMEOUT_SECONDS = 60.0
+"""How long they wait for each other."""
 
 _TASK_TYPE = re.compile(r"[a-z]{1,20}")
 _COUNT = re.compile(r"\d{1,9}")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from hwprobe.gpu import Gpu
 from hwprobe.knowledge.architectures import architecture_of
 from hwprobe.knowledge.exceptions import tensor_cores
-from hwprobe.report import Gpu, Report
+from hwprobe.report import Report
 
 
 def annotate(report: Report) -> Report:

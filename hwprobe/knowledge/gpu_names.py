@@ -10,9 +10,9 @@ from fnmatch import fnmatchcase
 import msgspec
 from msgspec.structs import replace
 
+from hwprobe.gpu import Gpu, GpuMemory
 from hwprobe.knowledge.exceptions import tensor_cores
 from hwprobe.knowledge.gpus import Board, boards
-from hwprobe.report import Gpu, GpuMemory
 
 
 class Match(msgspec.Struct, frozen=True):

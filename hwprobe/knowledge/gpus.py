@@ -6,11 +6,11 @@ import functools
 from typing import Literal, get_args
 
 from hwprobe.capability import ComputeCapability
+from hwprobe.gpu import Gpu, GpuMemory
 from hwprobe.knowledge.annotate import annotate_gpu
 from hwprobe.knowledge.architectures import Architecture, architecture_of
 from hwprobe.knowledge.exceptions import tensor_cores
 from hwprobe.knowledge.tables import Row, Text, read, read_legend
-from hwprobe.report import Gpu, GpuMemory
 
 Segment = Literal["consumer", "workstation", "datacenter", "embedded", "mining"]
 SEGMENTS: tuple[Segment, ...] = get_args(Segment)

@@ -14,8 +14,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from hwprobe.errors import HwprobeError, InputError
-from hwprobe.report import Fact
 from hwprobe.serialize import from_builtins
+from hwprobe.source import Fact
 
 if sys.version_info >= (3, 11):
     import tomllib

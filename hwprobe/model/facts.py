@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from hwprobe.findings import Finding, Outcome
-from hwprobe.report import Fact
+from hwprobe.source import Fact
 
 AuditVerdict = Literal["clean", "hazards", "unknown"]
 KerasKind = Literal["keras3", "keras2", "tf_keras"]

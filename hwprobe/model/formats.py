@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hwprobe.report import Fact
+from hwprobe.source import Fact
 
 
 class Format(Fact, frozen=True, kw_only=True):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hwprobe.gpu import Gpu
 from hwprobe.knowledge.gpus import Board
-from hwprobe.report import Driver, Gpu, Host, Keras, Report, Source, Sources, SourceStatus, TensorFlow
+from hwprobe.report import Driver, Host, Keras, Report, Sources, TensorFlow
+from hwprobe.source import Source, SourceStatus
 
 OK = Source(status=SourceStatus.OK)
 

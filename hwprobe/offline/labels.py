@@ -13,12 +13,13 @@ from msgspec.structs import replace
 
 from hwprobe.capability import ComputeCapability
 from hwprobe.errors import InputError
+from hwprobe.gpu import Gpu, GpuMemory, Mig, MigInstance
 from hwprobe.knowledge.gpu_names import Match, find
 from hwprobe.offline.description import Platform, arm_host, describe
 from hwprobe.offline.nvidia_smi import MAX_TEXT
 from hwprobe.offline.wheel import Wish, build_of
 from hwprobe.probe.nvml_codes import UNIFIED_NAMES
-from hwprobe.report import Driver, Gpu, GpuMemory, Mig, MigInstance, Report
+from hwprobe.report import Driver, Report
 from hwprobe.serialize import from_json
 
 MAX_GPUS = 1024

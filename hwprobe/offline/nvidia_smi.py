@@ -13,13 +13,14 @@ from typing import Any, Literal, NamedTuple
 from msgspec.structs import replace
 
 from hwprobe.capability import ComputeCapability
+from hwprobe.gpu import Gpu, GpuMemory, Health, Mig, MigInstance
 from hwprobe.knowledge.gpu_names import find
 from hwprobe.knowledge.gpus import Board, boards
 from hwprobe.offline.description import OK, Platform, arm_host, describe
 from hwprobe.offline.wheel import Wish, build_of
 from hwprobe.probe.loader import long_bus_id
 from hwprobe.probe.nvml_codes import GPU_IS_LOST, RESET_REQUIRED, UNIFIED_NAMES
-from hwprobe.report import Driver, Gpu, GpuMemory, Health, Mig, MigInstance, Report
+from hwprobe.report import Driver, Report
 
 FIELDS = (
     *("index", "name", "uuid", "pci.bus_id", "pci.device_id", "compute_cap", "driver_version"),

@@ -11,8 +11,9 @@ from xml.parsers import expat
 from msgspec.structs import replace
 
 from hwprobe.errors import InputError
+from hwprobe.gpu import GpuMemory, MigInstance
 from hwprobe.offline.nvidia_smi import ASK_XML, Cells, Device, report_of_devices
-from hwprobe.report import GpuMemory, MigInstance, Report
+from hwprobe.report import Report
 
 ROOT = "nvidia_smi_log"
 MAX_DEPTH = 32

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from hwprobe.errors import InputError
 from hwprobe.offline.redaction import Identity, redact
-from hwprobe.report import Fact, Report
+from hwprobe.report import Report
 from hwprobe.serialize import from_json
+from hwprobe.source import Fact
 
 SCHEMA: Literal["hwprobe.capture/1"] = "hwprobe.capture/1"
 NEWEST = {"capture": 1, "check": 1}

@@ -24,10 +24,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hwprobe.errors import InputError
+from hwprobe.gpu import Gpu, Mig, MigInstance
 from hwprobe.knowledge.gpu_names import Match, find
 from hwprobe.offline.description import Platform, arm_host, describe
 from hwprobe.offline.wheel import ARCHITECTURE, Wish, build_of
-from hwprobe.report import Driver, Gpu, Keras, Mig, MigInstance, Report, Source, SourceStatus
+from hwprobe.report import Driver, Keras, Report
+from hwprobe.source import Source, SourceStatus
 
 WHERE = "--target"
 MAX_LENGTH = 4000

@@ -13,7 +13,8 @@ from hwprobe.probe.answer import Answer
 from hwprobe.probe.bootstrap import ReaderFailure
 from hwprobe.probe.host import read_kernel_module
 from hwprobe.probe.loader import open_library
-from hwprobe.report import Host, SourceStatus
+from hwprobe.report import Host
+from hwprobe.source import SourceStatus
 
 NVIDIA_VENDOR = "10de"
 LOADER_VARIABLE = "LD_LIBRARY_PATH"

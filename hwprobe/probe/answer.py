@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hwprobe.report import Fact, Source, SourceStatus
+from hwprobe.source import Fact, Source, SourceStatus
 
 
 class Answer(Fact, frozen=True, kw_only=True):

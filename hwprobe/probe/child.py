@@ -21,8 +21,8 @@ from typing import IO, Any
 from hwprobe.errors import InputError
 from hwprobe.probe.answer import Answer
 from hwprobe.probe.bootstrap import ReaderFailure
-from hwprobe.report import Fact, SourceStatus
 from hwprobe.serialize import from_json
+from hwprobe.source import Fact, SourceStatus
 
 __all__ = ["Answer", "Child", "ReaderFailure", "ask"]
 

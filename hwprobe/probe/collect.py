@@ -22,20 +22,9 @@ from hwprobe.probe.loader import CUDA_LIBRARY, NVML_LIBRARY
 from hwprobe.probe.readings import CudaDevice, CudaReading, NvmlReading
 from hwprobe.probe.tensorflow_build import read_build
 from hwprobe.probe.tensorflow_runtime import messages, read_in_process
-from hwprobe.report import (
-    Driver,
-    Fact,
-    Host,
-    Keras,
-    Report,
-    SharedLibrary,
-    Source,
-    Sources,
-    SourceStatus,
-    TensorFlow,
-    TensorFlowDevice,
-)
+from hwprobe.report import Driver, Host, Keras, Report, SharedLibrary, Sources, TensorFlow, TensorFlowDevice
 from hwprobe.serialize import from_builtins
+from hwprobe.source import Fact, Source, SourceStatus
 
 if TYPE_CHECKING:
     from hwprobe.probe.child import Child

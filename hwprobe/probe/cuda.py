@@ -206,6 +206,24 @@ def identify_in_process(ordinals: Iterable[int]) -> dict[int, tuple[str | None, 
     return {} if driver is None else {ordinal: _identity(driver, ordinal) for ordinal in ordinals}
 
 
+def silence_in_process() -> CudaFailure | None:
+    """Tell why the libcuda that this process has loaded already does not answer as one that was started does.
+
+    In a copy of a process (`fork`) CUDA does not work if the original had started it.
+
+    Returns:
+        The failure; None if it answers, or if none is loaded here.
+    """
+    driver = _loaded()
+    if driver is None:
+        return None
+    try:
+        driver.integer("cuDeviceGetCount")
+    except CudaFailure as failure:
+        return failure
+    return None
+
+
 def active_in_process(ordinals: Iterable[int]) -> tuple[int, ...]:
     """Ask the libcuda that this process has loaded already on which GPUs this process has a CUDA context.
 

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from hwprobe.probe.container import find_container, find_memory_limit
 from hwprobe.probe.distributions import Installed, installed, utf8
 from hwprobe.probe.host_devices import find_tegra, kernel_module_version, list_device_nodes, list_pci_devices
-from hwprobe.report import Host, Source, SourceStatus
+from hwprobe.report import Host
+from hwprobe.source import Source, SourceStatus
 
 T = TypeVar("T")
 

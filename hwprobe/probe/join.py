@@ -11,9 +11,10 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from hwprobe.gpu import Gpu, GpuMemory, Mig, MigInstance
 from hwprobe.probe.loader import long_bus_id
 from hwprobe.probe.readings import CudaDevice
-from hwprobe.report import Gpu, GpuMemory, Mig, MigInstance, PciDevice, TensorFlowDevice
+from hwprobe.report import PciDevice, TensorFlowDevice
 
 MIG_IN_NAME = " MIG "
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from hwprobe.capability import ComputeCapability
-from hwprobe.report import Fact, Gpu
+from hwprobe.gpu import Gpu
+from hwprobe.source import Fact
 
 
 class NvmlReading(Fact, frozen=True, kw_only=True):

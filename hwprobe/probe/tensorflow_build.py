@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from hwprobe.probe.distributions import Installed, installed, utf8
 from hwprobe.probe.keras_packages import read_keras
 from hwprobe.probe.libraries import xla_files
-from hwprobe.report import Distribution, Keras, Source, SourceStatus, TensorFlow
+from hwprobe.report import Distribution, Keras, TensorFlow
+from hwprobe.source import Source, SourceStatus
 
 BUILD_INFO = "tensorflow/python/platform/build_info.py"
 

@@ -12,14 +12,15 @@ import os
 import sys
 
 from hwprobe.probe.bootstrap import ReaderFailure, json_line
-from hwprobe.probe.cuda import identify_in_process
+from hwprobe.probe.cuda import CudaFailure, identify_in_process, silence_in_process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from hwprobe.report import Source, TensorFlowDevice
+    from hwprobe.report import TensorFlowDevice
+    from hwprobe.source import Source
 
     Listing = list[dict[str, object]]
 
@@ -40,6 +41,17 @@ _listed: Listing | None = None
 
 _IMPORT_ERRORS = (ImportError, OSError, AttributeError, TypeError, ValueError, RuntimeError, SystemError)
 """What `import tensorflow` raises beside a NumPy, protobuf or library that it was not built for."""
+
+
+class _Forked(Exception):  # noqa: N818 - it ends a reading
+    """TensorFlow has listed GPUs, and CUDA does not answer in this process."""
+
+    def __init__(self, failure: CudaFailure) -> None:
+        super().__init__(
+            "TensorFlow listed the GPUs before this process was forked off, and in the copy CUDA does not work "
+            f"({failure.reason}); configure and use them in a process that was spawned"
+        )
+        self.failure = failure
 
 
 def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001 - all readers have this form
@@ -80,8 +92,11 @@ def read_in_process() -> tuple[tuple[TensorFlowDevice, ...] | None, bool | None,
     """
     import time
 
-    from hwprobe.report import Source, SourceStatus, TensorFlowDevice
+    from msgspec.structs import replace
+
+    from hwprobe.report import TensorFlowDevice
     from hwprobe.serialize import from_builtins
+    from hwprobe.source import Source, SourceStatus
 
     started = time.monotonic()
 
@@ -93,6 +108,9 @@ def read_in_process() -> tuple[tuple[TensorFlowDevice, ...] | None, bool | None,
     except ModuleNotFoundError as error:
         is_absent = error.name == "tensorflow"
         return None, None, source(SourceStatus.ABSENT if is_absent else SourceStatus.FAILED, str(error))
+    except _Forked as error:
+        forked = source(SourceStatus.FAILED, str(error))
+        return None, _is_initialized(), replace(forked, code=error.failure.code, error=error.failure.error)
     except _expected_errors() as error:
         return None, None, source(SourceStatus.FAILED, f"{type(error).__name__}: {error}")
     devices = from_builtins(listing, tuple[TensorFlowDevice, ...], where="TensorFlow's devices")
@@ -176,14 +194,19 @@ def _list_through_public_import() -> Listing:
 
 
 def _list_once() -> Listing:
-    """The list does not change while a process lives, and in a forked copy of it TensorFlow 2.21 never answers again.
-
-    The threads that describe the devices are not there after a fork.
-    """
+    """The list does not change while a process lives, and in a forked copy of it TensorFlow has no answer any more."""
     global _listed
     if _listed is None:
         _listed = _list_through_public_import()
+    elif _listed:
+        _refuse_copy()
     return _listed
+
+
+def _refuse_copy() -> None:
+    silence = silence_in_process()
+    if silence is not None:
+        raise _Forked(silence)
 
 
 def _expected_errors() -> tuple[type[Exception], ...]:
@@ -200,7 +223,11 @@ def _is_initialized() -> bool | None:
 
 
 def _listing(physical: Iterable[Any], details: Callable[[Any], dict[str, Any]]) -> Listing:
-    devices = [_device(each, details(each)) for each in physical if each.device_type not in _IGNORED_TYPES]
+    shown = [each for each in physical if each.device_type not in _IGNORED_TYPES]
+    if shown:
+        # TensorFlow 2.21 would wait for ever for a thread that is not there after a fork, and hold the interpreter.
+        _refuse_copy()
+    devices = [_device(each, details(each)) for each in shown]
     ordinals = {str(each["name"]): _ordinal(each) for each in devices if each["compute_capability"] is not None}
     identities = identify_in_process(ordinal for ordinal in ordinals.values() if ordinal is not None)
     for each in devices:

@@ -12,8 +12,8 @@ from hwprobe.configuration import DtypePolicy
 from hwprobe.knowledge.gpus import Board, source_text
 from hwprobe.outlook import Outlook
 from hwprobe.render.printable import printable
-from hwprobe.report import Fact
 from hwprobe.serialize import to_builtins, to_json
+from hwprobe.source import Fact
 
 SCHEMA: Literal["hwprobe.gpus/1"] = "hwprobe.gpus/1"
 

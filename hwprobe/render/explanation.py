@@ -7,12 +7,13 @@ from typing import TextIO
 
 from hwprobe.configuration import DTYPE_POLICIES, Decision, DeviceUsability
 from hwprobe.findings import Finding, Severity
+from hwprobe.gpu import Gpu
 from hwprobe.policy import Policy
 from hwprobe.preflight import Check
 from hwprobe.render.headline import decision_line, headline
 from hwprobe.render.printable import printable
 from hwprobe.render.text import state_text, versions_line
-from hwprobe.report import Gpu, Report
+from hwprobe.report import Report
 from hwprobe.why_not import why_not
 
 _WORD = {True: "yes", False: "no", None: "unknown"}

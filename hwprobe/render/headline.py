@@ -26,7 +26,7 @@ def headline(check: Check) -> str:
 
 
 def decision_line(decision: Decision) -> str:
-    """Say a decision in one line, with the devices that limited it or the devices that it is for.
+    """Say a decision in one line, with the nodes or devices that limited it, or the devices that it is for.
 
     Args:
         decision: The decision.
@@ -37,6 +37,9 @@ def decision_line(decision: Decision) -> str:
     if decision.dtype_policy != "float32":
         scaling = decision.loss_scaling
         what += " without loss scaling" if scaling.mode == "none" else f" with {scaling}"
+    if decision.origin == "plan":
+        agreed = ", ".join(decision.reasons).removeprefix(f"{decision.dtype_policy}: ")
+        return printable(f"{what}: {agreed}")
     if on_cpu:
         return printable(f"{what}: no GPU, computing on the CPU")
     limiting = _folded([labels[subject] for subject in decision.limited_by if subject in labels])

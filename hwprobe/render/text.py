@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TextIO
 
 from hwprobe.findings import Finding, worst_first
+from hwprobe.gpu import Gpu
 from hwprobe.preflight import Check
 from hwprobe.render.headline import decision_line, headline
 from hwprobe.render.printable import printable
 from hwprobe.render.terminal import Page
-from hwprobe.report import Gpu, Report, SourceStatus
+from hwprobe.report import Report
+from hwprobe.source import SourceStatus
 
 _STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _TITLES = ("NVML", "CUDA", "TensorFlow", "GPU", "capability", "Tensor Cores", "free memory", "state")

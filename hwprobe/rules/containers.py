@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hwprobe.findings import Action, EvidenceValue, Explanation, Rule, Severity
-from hwprobe.report import Report, SourceStatus
+from hwprobe.report import Report
 from hwprobe.rules.presence import container_without_gpu, in_container, nvidia_pci_devices
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
+from hwprobe.source import SourceStatus
 
 _GIVEN = "NVIDIA_VISIBLE_DEVICES"
 _CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"

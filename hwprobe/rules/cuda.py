@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
-from hwprobe.report import Gpu, Report, Source, SourceStatus
+from hwprobe.gpu import Gpu
+from hwprobe.report import Report
 from hwprobe.rules.driver import CUDA_DRIVER_MISMATCH
 from hwprobe.rules.nvml import LOOK_AT_THE_DRIVER
 from hwprobe.rules.presence import (
@@ -18,6 +19,7 @@ from hwprobe.rules.presence import (
 )
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
 from hwprobe.rules.visible_devices import VARIABLE
+from hwprobe.source import Source, SourceStatus
 
 CUDA_NO_DEVICE = 100
 """CUDA_ERROR_NO_DEVICE; also what cuInit says when CUDA_VISIBLE_DEVICES leaves none."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from hwprobe.findings import Action, EvidenceValue, Explanation, Rule, Severity
+from hwprobe.gpu import Gpu
 from hwprobe.knowledge.versions import numbers
-from hwprobe.report import Gpu, PciDevice, Report, SourceStatus
+from hwprobe.report import PciDevice, Report
 from hwprobe.rules.boards import board_on_bus
 from hwprobe.rules.presence import in_container, nvidia_pci_devices
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
+from hwprobe.source import SourceStatus
 
 _LOST_CODES = (15, 16)
 """NVML_ERROR_GPU_IS_LOST and NVML_ERROR_RESET_REQUIRED."""

@@ -6,9 +6,11 @@ What is wrong with a GPU that was not given to this process is information: it i
 from __future__ import annotations
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
-from hwprobe.report import Gpu, Report, SourceStatus
+from hwprobe.gpu import Gpu
+from hwprobe.report import Report
 from hwprobe.rules.verdict import Case, NotApplicable, Problem, RuleCheck, Verdict
 from hwprobe.rules.visible_devices import VARIABLE
+from hwprobe.source import SourceStatus
 
 COMPUTE_MODE = Rule(
     id="HWP123",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from hwprobe.capability import ComputeCapability
 from hwprobe.findings import Action, Explanation, Rule, Severity
+from hwprobe.gpu import Gpu
 from hwprobe.knowledge.architectures import architecture_of
 from hwprobe.knowledge.kernels import KernelCode
 from hwprobe.knowledge.tensorflow import newest_release
 from hwprobe.knowledge.versions import cuda_release
-from hwprobe.report import Gpu, Report, TensorFlow
+from hwprobe.report import Report, TensorFlow
 from hwprobe.rules.boards import newest_wheel_for
 from hwprobe.rules.cuda_build import cuda_build
 from hwprobe.rules.verdict import Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
-from hwprobe.report import SourceStatus, TensorFlow
+from hwprobe.report import TensorFlow
 from hwprobe.rules.cuda_build import cuda_build
 from hwprobe.rules.kernels import every_gpu_has_code
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
+from hwprobe.source import SourceStatus
 from hwprobe.usability import visible_devices_value
 
 _SHOW_THE_LOG = 'TF_CPP_MIN_LOG_LEVEL=0 python -c "import tensorflow as tf; tf.config.list_physical_devices()"'
@@ -117,6 +118,9 @@ def _problems(verdict: Verdict) -> tuple[Problem, ...]:
     return verdict if isinstance(verdict, tuple) else ()
 
 
+SPAWN = 'multiprocessing.get_context("spawn")'
+"""What starts workers in which CUDA works."""
+
 RUNTIME_FAILED = Rule(
     id="HWP215",
     name="tensorflow-runtime-failed",
@@ -128,7 +132,9 @@ RUNTIME_FAILED = Rule(
         checks="Whether TensorFlow starts in a process of its own and lists its devices within the time limit.",
         matters="What fails or hangs there does so in a training script too.",
         fix='`python -c "import tensorflow as tf; print(tf.config.list_physical_devices())"` shows the whole error. '
-        "On a slow file system give it more time: `hwprobe check --timeout 120`.",
+        "On a slow file system give it more time: `hwprobe check --timeout 120`. In a process that was forked off by "
+        "one that had listed GPUs already CUDA does not work: start workers with "
+        '`multiprocessing.get_context("spawn")`.',
         reference="https://www.tensorflow.org/install/errors",
     ),
 )
@@ -142,13 +148,15 @@ def tensorflow_answers(case: Case) -> Verdict:
     if source.status is SourceStatus.ABSENT:
         return NotApplicable(reason=source.reason or "no TensorFlow here")
     late = source.status is SourceStatus.TIMEOUT
+    # CUDA does not work in a copy of a process that had started it.
+    forked = source.error == "CUDA_ERROR_NOT_INITIALIZED"
     show = 'python -c "import tensorflow as tf; print(tf.config.list_physical_devices())"'
     return (
         Problem(
             subject="tensorflow",
             message=f"TensorFlow could not be asked for its devices: {source.reason}",
             evidence={"status": source.status.value, "seconds": source.seconds},
-            fix=("hwprobe check --timeout 120", show) if late else (show,),
+            fix=(SPAWN,) if forked else ("hwprobe check --timeout 120", show) if late else (show,),
             action=Action.RETRY if late else None,
         ),
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
-from hwprobe.report import Gpu, GpuMemory, Report
+from hwprobe.gpu import Gpu, GpuMemory
+from hwprobe.report import Report
 from hwprobe.rules.verdict import Case, NotApplicable, Problem, RuleCheck, Verdict
 
 MEMORY_IN_USE = Rule(

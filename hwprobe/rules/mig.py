@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
-from hwprobe.report import MigInstance, Report, SourceStatus
+from hwprobe.gpu import MigInstance
+from hwprobe.report import Report
 from hwprobe.rules.presence import in_container, nvidia_gpus
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
 from hwprobe.rules.visible_devices import VARIABLE, read_entries
+from hwprobe.source import SourceStatus
 
 MIG_WITHOUT_INSTANCES = Rule(
     id="HWP304",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
-from hwprobe.report import DeviceNode, Report, SourceStatus
+from hwprobe.report import DeviceNode, Report
 from hwprobe.rules.presence import (
     HIDDEN,
     container_without_gpu,
@@ -13,6 +13,7 @@ from hwprobe.rules.presence import (
     nvidia_nodes,
 )
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
+from hwprobe.source import SourceStatus
 
 DEVICE_NODES_MISSING = Rule(
     id="HWP103",

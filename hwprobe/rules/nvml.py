@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
 from hwprobe.knowledge.tensorflow import release
-from hwprobe.report import Report, Source, SourceStatus
+from hwprobe.report import Report
 from hwprobe.rules.driver import NVML_RM_MISMATCH
 from hwprobe.rules.presence import (
     HIDDEN,
@@ -15,6 +15,7 @@ from hwprobe.rules.presence import (
     nvidia_gpu_expected,
 )
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
+from hwprobe.source import Source, SourceStatus
 
 NVML_UNKNOWN = 999
 """NVML_ERROR_UNKNOWN"""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from packaging.version import InvalidVersion, Version
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
-from hwprobe.report import Report, SourceStatus
+from hwprobe.report import Report
 from hwprobe.rules.presence import HIDDEN, gpus_are_hidden, nvidia_gpu_expected
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
+from hwprobe.source import SourceStatus
 from hwprobe.usability import other_backend
 
 FIRST_WITHOUT_WINDOWS_GPU = Version("2.11.dev0")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from hwprobe.report import DeviceNode, Gpu, PciDevice, Report, SourceStatus
+from hwprobe.gpu import Gpu
+from hwprobe.report import DeviceNode, PciDevice, Report
 from hwprobe.rules.visible_devices import HIDE_ALL, VARIABLE
+from hwprobe.source import SourceStatus
 
 NVIDIA_VENDOR = "10de"
 HIDDEN = "CUDA_VISIBLE_DEVICES hides every GPU, which HWP301 looks at"

@@ -9,7 +9,8 @@ import msgspec
 from hwprobe.configuration import DeviceUsability
 from hwprobe.findings import Action, EvidenceValue, Rule, Severity
 from hwprobe.policy import Policy
-from hwprobe.report import Fact, Report
+from hwprobe.report import Report
+from hwprobe.source import Fact
 
 
 class Case(Fact, frozen=True, kw_only=True):

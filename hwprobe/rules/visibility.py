@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
-from hwprobe.report import Gpu, Report, SourceStatus
+from hwprobe.gpu import Gpu
+from hwprobe.report import Report
 from hwprobe.rules.presence import nvidia_gpus
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
 from hwprobe.rules.visible_devices import HIDE_ALL, NO_DEV_FILES, VARIABLE, Entry, read_entries
+from hwprobe.source import SourceStatus
 
 HIDDEN_BY_ENVIRONMENT = Rule(
     id="HWP301",

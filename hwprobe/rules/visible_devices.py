@@ -9,7 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from hwprobe.report import Fact, Gpu
+from hwprobe.gpu import Gpu
+from hwprobe.source import Fact
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 HIDE_ALL = ("", "-1")

@@ -8,9 +8,9 @@ from typing import Literal
 from hwprobe.configuration import LossScaling
 from hwprobe.errors import InputError
 from hwprobe.files import open_without_waiting, write_aside
-from hwprobe.report import Fact
 from hwprobe.scaling.bounds import HEADROOM_BITS, LOST_SHARE
 from hwprobe.serialize import from_json, to_json
+from hwprobe.source import Fact
 
 MAX_FILE_BYTES = 4 * 2**20
 """A calibration of a model with a thousand layers has 300 KiB."""
@@ -176,7 +176,7 @@ class Calibration(Fact, frozen=True, kw_only=True):
         """
         from hwprobe.scaling.plot import draw
 
-        draw(self, Path(path))
+        draw(self.histogram, self.histogram_from, self.scale, title=self.headline, path=Path(path))
 
     def __str__(self) -> str:
         return "\n".join([self.headline, *(f"  {name:<22}{value}" for name, value in self._lines())])

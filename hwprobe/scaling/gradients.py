@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from hwprobe.errors import InputError
-from hwprobe.report import Fact
 from hwprobe.scaling.keras_family import KerasFamily
 from hwprobe.scaling.reading import is_loss_scale_optimizer
 from hwprobe.scaling.twins import Outputs
+from hwprobe.source import Fact
 
 LOWEST, HIGHEST = -60, 24
 """Exponents of the histogram's first and last bin; what lies outside is counted in them."""

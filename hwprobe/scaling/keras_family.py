@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from hwprobe.errors import InputError
-from hwprobe.report import Fact
+from hwprobe.source import Fact
 
 
 class KerasFamily(Fact, frozen=True, kw_only=True):

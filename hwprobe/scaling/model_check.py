@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hwprobe.findings import Finding, Severity
-from hwprobe.report import Fact
 from hwprobe.scaling.in_force import in_force
 from hwprobe.scaling.keras_family import KerasFamily, expect_family
 from hwprobe.scaling.reading import ScalingState, read_scaling
@@ -17,6 +16,7 @@ from hwprobe.scaling.rules import (
     XLA_ON_REPLICAS,
     finding,
 )
+from hwprobe.source import Fact
 
 if TYPE_CHECKING:
     from hwprobe.model.facts import ModelFacts

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from hwprobe.configuration import LossScaling
-from hwprobe.report import Fact
 from hwprobe.scaling.keras2_optimizer import is_fixed
 from hwprobe.scaling.keras3_optimizer import is_checked
 from hwprobe.scaling.keras_family import KerasFamily, expect_family
+from hwprobe.source import Fact
 
 Scaler = Literal["hwprobe", "keras", "loss_scale_factor", "none"]
 

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from hwprobe.errors import InputError, UnsupportedError
 from hwprobe.findings import Finding
-from hwprobe.report import Fact
 from hwprobe.scaling.keras_family import KerasFamily, expect_family
 from hwprobe.scaling.reading import is_loss_scale_optimizer, read_scaling
 from hwprobe.scaling.rules import UPDATE_OFF_BY_SCALE, finding
+from hwprobe.source import Fact
 
 Verdict = Literal[
     "right",

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 from hwprobe.findings import EvidenceValue, Finding, Severity
-from hwprobe.report import Fact
 from hwprobe.scaling.reading import ScalingState
 from hwprobe.scaling.rules import (
     NON_FINITE_FORWARD,
@@ -17,6 +16,7 @@ from hwprobe.scaling.rules import (
     STUCK_AT_FLOOR,
     finding,
 )
+from hwprobe.source import Fact
 
 STARTUP_STEPS = 30
 """From 2**15 down to 2**-14 a scale halves 29 times."""

@@ -13,8 +13,8 @@ from hwprobe.bench.timing import has_tf32, measure_kernel
 from hwprobe.cli.bench import bench as command
 from hwprobe.errors import InputError
 from hwprobe.probe.child import ask
-from hwprobe.report import SourceStatus
 from hwprobe.serialize import from_builtins, from_json
+from hwprobe.source import SourceStatus
 
 tf = pytest.importorskip("tensorflow")
 

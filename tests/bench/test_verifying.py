@@ -16,8 +16,8 @@ from hwprobe.cli import main
 from hwprobe.policy import Policy
 from hwprobe.preflight import Check, assess
 from hwprobe.probe.child import Answer
-from hwprobe.report import SourceStatus
 from hwprobe.serialize import to_builtins, to_json
+from hwprobe.source import SourceStatus
 from tests.bench.benches import bench
 from tests.reports import A100, T4, report
 

@@ -9,9 +9,10 @@ from hwprobe.cli.every_rule import every_rule
 from hwprobe.configuration import Memory
 from hwprobe.decide import Request, decide
 from hwprobe.errors import UnsupportedError
+from hwprobe.gpu import GpuMemory
 from hwprobe.policy import Policy
 from hwprobe.preflight import check
-from hwprobe.report import GpuMemory, Keras
+from hwprobe.report import Keras
 from tests.cases.table import ERROR, FAIL, INFO, OK, WARN, WARNING, Case, Cases, cases, hold
 from tests.reports import A100, GTX_1080_TI, GTX_1660_TI, KERAS_3, P100, T4, T1200, V100, cpu_only, gpu, report
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from hwprobe.gpu import Gpu, GpuMemory, MigInstance
 from hwprobe.policy import CheckWish, Policy
 from hwprobe.preflight import check
 from hwprobe.render.formats import write
-from hwprobe.report import Distribution, Driver, Gpu, GpuMemory, MigInstance, Report, TensorFlow, TensorFlowDevice
+from hwprobe.report import Distribution, Driver, Report, TensorFlow, TensorFlowDevice
 from tests.cases.table import ERROR, FAIL, INFO, OK, WARN, WARNING, Case, Cases, cases, hold, judged
 from tests.reports import A100, GB10, H100, KERAS_3, T4, V100, cpu_only, gpu, hidden, mig, report, tensorflow_wheel
 from tests.rules.facts import (

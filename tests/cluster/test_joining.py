@@ -16,6 +16,7 @@ from hwprobe.configuration import Decision, LossScaling
 from hwprobe.decide import Request, decide
 from hwprobe.errors import AgreementError, InputError
 from hwprobe.policy import Policy
+from hwprobe.render.headline import decision_line
 from hwprobe.report import Report
 from tests.cluster.records import a100, job, t4
 from tests.reports import A100, T4, report
@@ -47,6 +48,9 @@ def test_a_plan_counts_in_place_of_one_s_own_decision() -> None:
     own, decision = join(environment=SLURM, plan=plan_for_two())
     assert (own.dtype_policy, decision.dtype_policy) == ("mixed_bfloat16", "mixed_float16")
     assert (decision.origin, decision.loss_scaling) == ("plan", LossScaling.dynamic())
+    line = "mixed_float16 with dynamic loss scaling: agreed for 2 nodes, n[1-2], limited by n2"
+    assert decision_line(decision) == line
+    assert decision_line(own) == "mixed_bfloat16 without loss scaling: NVIDIA A100-SXM4-80GB (8.0)"
 
 
 def test_the_variable_names_a_plan(tmp_path: Path) -> None:

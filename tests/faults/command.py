@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 import jsonschema
 
+from hwprobe.gpu import Gpu
 from hwprobe.preflight import Check
-from hwprobe.report import Gpu, Report, SourceStatus
+from hwprobe.report import Report
 from hwprobe.serialize import from_json, json_schema
+from hwprobe.source import SourceStatus
 from tests.machine import Machine
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from hwprobe.probe.child import ask
-from hwprobe.report import SourceStatus
+from hwprobe.source import SourceStatus
 from tests.faults.command import ROOT
 from tests.machine import A100, T4, Machine
 

@@ -6,8 +6,10 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from hwprobe.capability import ComputeCapability
+from hwprobe.gpu import Gpu, GpuMemory
 from hwprobe.knowledge.annotate import annotate, annotate_gpu
-from hwprobe.report import Gpu, GpuMemory, Host, Report, Source, Sources, SourceStatus
+from hwprobe.report import Host, Report, Sources
+from hwprobe.source import Source, SourceStatus
 
 ADDED = {"architecture", "architecture_known", "tensor_cores", "tensor_cores_reason"}
 

@@ -35,6 +35,7 @@ class Expected:
     nvml_binding: str | None = None
     finding: str | None = None
     exit_status: tuple[int, ...] = (0, 0)
+    tests: tuple[str, ...] = ()
 
     @property
     def on_tensorflow(self) -> bool:

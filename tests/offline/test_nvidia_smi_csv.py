@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from hwprobe.errors import InputError
+from hwprobe.gpu import Gpu
 from hwprobe.offline.nvidia_smi import FIELDS
 from hwprobe.offline.nvidia_smi_csv import MAX_ROWS, is_header, report_of_csv
 from hwprobe.preflight import check
-from hwprobe.report import Gpu, Report
+from hwprobe.report import Report
 from tests.offline.smi import ROW, csv
 
 

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from hwprobe.errors import InputError
+from hwprobe.gpu import Gpu
 from hwprobe.offline.nvidia_smi_xml import MAX_DEPTH, report_of_xml
 from hwprobe.preflight import check
-from hwprobe.report import Gpu, Report, SourceStatus
+from hwprobe.report import Report
+from hwprobe.source import SourceStatus
 from tests.offline.smi import H100, T4, gpu, xml
 
 

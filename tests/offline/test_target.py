@@ -14,7 +14,7 @@ from hwprobe.knowledge.gpus import Board, boards
 from hwprobe.offline.target import report_of_target
 from hwprobe.policy import CheckWish
 from hwprobe.preflight import check
-from hwprobe.report import SourceStatus
+from hwprobe.source import SourceStatus
 
 
 class Said(NamedTuple):

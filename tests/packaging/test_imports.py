@@ -17,6 +17,8 @@ FLOORS = (
     ("what everything stands on", {"capability", "errors", "version"}),
     ("writing and reading", {"files", "serialize"}),
     ("keeping TensorFlow quiet", {"quiet"}),
+    ("what every fact is", {"source"}),
+    ("the facts about a GPU", {"gpu"}),
     ("the facts", {"report"}),
     ("what a rule found", {"findings"}),
     ("what to set", {"configuration"}),
@@ -44,8 +46,8 @@ FLOORS = (
 HEIGHT = {unit: height for height, (_, units) in enumerate(FLOORS) for unit in units}
 
 PURE = {
-    *("capability", "configuration", "decide", "findings", "outlook", "report", "requirements", "rules", "usability"),
-    "why_not",
+    *("capability", "configuration", "decide", "findings", "gpu", "outlook", "report", "requirements", "rules"),
+    *("source", "usability", "why_not"),
 }
 TOUCHES_THE_WORLD = {
     *("asyncio", "ctypes", "glob", "io", "multiprocessing", "os", "pathlib", "platform", "shutil", "signal"),

@@ -21,7 +21,7 @@ from hwprobe.preflight import Check, check
 from hwprobe.probe import host
 from hwprobe.probe.host import ENVIRONMENT, ENVIRONMENT_PRESENCE, LINUX_ONLY
 from hwprobe.render.formats import FORMATS, write
-from hwprobe.report import SourceStatus
+from hwprobe.source import SourceStatus
 from tests.machine import A100, T4, Case, Machine, python_in_forks
 from tests.probe.site_packages import CPU_BUILD, Site, build_info
 from tests.probe.test_tensorflow_runtime import without_tensorflow

@@ -12,7 +12,8 @@ import pytest
 
 from hwprobe.probe import absence
 from hwprobe.probe.absence import absent_library
-from hwprobe.report import DeviceNode, Host, PciDevice, SourceStatus
+from hwprobe.report import DeviceNode, Host, PciDevice
+from hwprobe.source import SourceStatus
 from tests.machine import T4, Machine
 
 MakeMachine = Callable[..., Machine]

@@ -23,7 +23,7 @@ from hwprobe.probe import child
 from hwprobe.probe.bootstrap import json_line
 from hwprobe.probe.child import Answer, Child, ask
 from hwprobe.probe.collect import collect
-from hwprobe.report import Source, SourceStatus
+from hwprobe.source import Source, SourceStatus
 
 GENEROUS = 60.0
 READERS = "tests.probe.readers"

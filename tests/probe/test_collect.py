@@ -12,8 +12,9 @@ import pytest
 
 from hwprobe.probe import collect as collect_module
 from hwprobe.probe.collect import CUDA, LIBRARIES, NVML, collect
-from hwprobe.report import Report, SharedLibrary, SourceStatus
+from hwprobe.report import Report, SharedLibrary
 from hwprobe.serialize import from_json, to_json
+from hwprobe.source import SourceStatus
 from tests.machine import A100, GB10, GT_1030, H100, T4, Machine
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ from hwprobe.capability import ComputeCapability
 from hwprobe.probe import cuda
 from hwprobe.probe.child import Answer, ask
 from hwprobe.probe.readings import CudaDevice, CudaReading
-from hwprobe.report import SourceStatus
 from hwprobe.serialize import from_builtins
+from hwprobe.source import SourceStatus
 from tests.machine import A100, GB10, H100, T4, Machine
 
 ROOT = Path(__file__).parents[2]

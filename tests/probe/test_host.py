@@ -13,8 +13,9 @@ import pytest
 
 from hwprobe.probe import host
 from hwprobe.probe.host import ENVIRONMENT, ENVIRONMENT_PRESENCE, LINUX_ONLY, collect_host, read_kernel_module
-from hwprobe.report import DeviceNode, Host, PciDevice, SourceStatus
+from hwprobe.report import DeviceNode, Host, PciDevice
 from hwprobe.serialize import from_json, to_json
+from hwprobe.source import SourceStatus
 from tests.machine import A100, T4, Machine, cpuinfo, meminfo
 from tests.probe.site_packages import Site
 

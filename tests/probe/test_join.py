@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprobe.capability import ComputeCapability
+from hwprobe.gpu import Gpu, GpuMemory, Mig, MigInstance
 from hwprobe.probe.join import cuda_ordinal, join
 from hwprobe.probe.readings import CudaDevice
-from hwprobe.report import Gpu, GpuMemory, Mig, MigInstance, PciDevice, TensorFlowDevice
+from hwprobe.report import PciDevice, TensorFlowDevice
 
 GIB = 2**30
 

@@ -15,8 +15,9 @@ from hwprobe.probe.child import ask
 from hwprobe.probe.elf import open_elf, read_search_path
 from hwprobe.probe.libraries import caller_image, xla_files
 from hwprobe.probe.tensorflow_build import read_build
-from hwprobe.report import SharedLibrary, SourceStatus
+from hwprobe.report import SharedLibrary
 from hwprobe.serialize import from_builtins
+from hwprobe.source import SourceStatus
 from tests.machine import Machine
 from tests.probe.elf_files import with_search_path
 

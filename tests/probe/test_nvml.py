@@ -12,12 +12,13 @@ import pynvml
 import pytest
 
 from hwprobe.capability import ComputeCapability
+from hwprobe.gpu import Gpu, GpuMemory, Health
 from hwprobe.probe.child import Answer, ask
 from hwprobe.probe.nvml_binding import foreign_owner, installed_version
 from hwprobe.probe.nvml_codes import ERRORS
 from hwprobe.probe.readings import NvmlReading
-from hwprobe.report import Gpu, GpuMemory, Health, SourceStatus
 from hwprobe.serialize import from_builtins
+from hwprobe.source import SourceStatus
 from tests.machine import A100, GB10, GTX_1660_TI, H100, T4, Machine, instance
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprobe.probe.tensorflow_build import parse_build_info, read_build
-from hwprobe.report import SourceStatus, TensorFlow
+from hwprobe.report import TensorFlow
+from hwprobe.source import SourceStatus
 from tests.probe.elf_files import code_for, elf
 from tests.probe.site_packages import BUILD_INFO, CPU_BUILD, CUDA_BUILD, Site, build_info
 

@@ -17,8 +17,9 @@ from hwprobe.knowledge.versions import cuda_release
 from hwprobe.probe.child import Answer, ask
 from hwprobe.probe.tensorflow_build import read_build
 from hwprobe.probe.tensorflow_runtime import messages
-from hwprobe.report import SourceStatus, TensorFlowDevice
+from hwprobe.report import TensorFlowDevice
 from hwprobe.serialize import from_builtins
+from hwprobe.source import SourceStatus
 from tests.machine import A100, GT_1030, T4, Case, Gpu, Machine, python_in_forks
 from tests.machine.workshop import TOOLKITS
 from tests.probe.site_packages import Site

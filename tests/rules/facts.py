@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
-from hwprobe.report import DeviceNode, Distribution, Gpu, PciDevice, Report, SharedLibrary, Source, TensorFlow
+from hwprobe.gpu import Gpu
+from hwprobe.report import DeviceNode, Distribution, PciDevice, Report, SharedLibrary, TensorFlow
+from hwprobe.source import Source
 from tests.reports import report, source, tensorflow_wheel
 
 UUID = "GPU-00000000-0000-0000-0000-000000000000"

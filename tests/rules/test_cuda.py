@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from hwprobe.findings import Action, Severity
-from hwprobe.report import Distribution, Driver, Gpu, Report
+from hwprobe.gpu import Gpu
+from hwprobe.report import Distribution, Driver, Report
 from tests.reports import A100, H100, T4, cpu_only, hidden, lost, mig, report, source, tensorflow_wheel
 from tests.rules.facts import (
     ABSENT,

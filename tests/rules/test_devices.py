@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from hwprobe.findings import Action, Severity
-from hwprobe.report import Gpu, Health
+from hwprobe.gpu import Gpu, Health
 from tests.reports import A100, GTX_1080_TI, H100, T4, cpu_only, hidden, lost, report, source
 from tests.rules.facts import ABSENT, SECOND_UUID, UUID, failed, pci, unasked, without_cuda
 from tests.rules.table import Fires, Row, Table, check, rows

@@ -11,8 +11,9 @@ import pytest
 from hwprobe.findings import Severity
 from hwprobe.policy import Policy
 from hwprobe.preflight import assess
-from hwprobe.report import Driver, Report, Source
+from hwprobe.report import Driver, Report
 from hwprobe.rules.catalogue import CATALOGUE
+from hwprobe.source import Source
 from tests import machine as boards
 from tests.machine import Machine
 from tests.reports import A100, H100, RTX_5090, T4, cpu_only, lost, report, source, tensorflow_wheel

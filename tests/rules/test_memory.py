@@ -6,8 +6,9 @@ import msgspec
 
 from hwprobe.configuration import Memory
 from hwprobe.findings import Action, Severity
+from hwprobe.gpu import Gpu, GpuMemory, MigInstance
 from hwprobe.policy import Policy
-from hwprobe.report import Driver, Gpu, GpuMemory, MigInstance
+from hwprobe.report import Driver
 from tests.reports import A100, GB10, GTX_980, GTX_1660_TI, T4, cpu_only, gpu, hidden, mig, report, tensorflow_wheel
 from tests.rules.facts import UUID
 from tests.rules.table import Fires, Row, Table, check, rows

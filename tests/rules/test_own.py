@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from hwprobe.findings import Action, Severity
+from hwprobe.gpu import Gpu
 from hwprobe.knowledge.tensorflow import releases
-from hwprobe.report import Distribution, Gpu
+from hwprobe.report import Distribution
 from tests.reports import A100, CPU_ONLY, T4, cpu_only, gpu, report, tensorflow_wheel
 from tests.rules.facts import UUID, pci, with_libraries
 from tests.rules.table import Fires, Row, Table, check, rows

@@ -8,21 +8,10 @@ import msgspec
 import pytest
 
 from hwprobe.findings import Severity
+from hwprobe.gpu import Gpu, GpuMemory, Health, MigInstance
 from hwprobe.policy import Policy
 from hwprobe.preflight import assess
-from hwprobe.report import (
-    DeviceNode,
-    Distribution,
-    Driver,
-    Gpu,
-    GpuMemory,
-    Health,
-    Keras,
-    MigInstance,
-    Report,
-    TensorFlow,
-    TensorFlowDevice,
-)
+from hwprobe.report import DeviceNode, Distribution, Driver, Keras, Report, TensorFlow, TensorFlowDevice
 from tests.reports import (
     A100,
     CPU_ONLY,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from hwprobe.findings import Action, Severity
-from hwprobe.report import Driver, MigInstance, Report
+from hwprobe.gpu import MigInstance
+from hwprobe.report import Driver, Report
 from tests.reports import A100, T4, cpu_only, hidden, mig, report, source
 from tests.rules.facts import ABSENT, NO_DRIVER, NODES, SECOND_UUID, UUID, in_cuda_order, pci
 from tests.rules.table import Fires, Row, Table, check, rows

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwprobe.report import Gpu, Mig, MigInstance
+from hwprobe.gpu import Gpu, Mig, MigInstance
 from hwprobe.rules.visible_devices import read_entries
 
 GPUS = tuple(Gpu(uuid=f"GPU-{letter * 8}-0000-0000-0000-000000000000") for letter in "abcdef")

@@ -1,4 +1,4 @@
-"""The cases for Keras 3 on JAX, where JAX is installed."""
+"""The cases for Keras 3 on JAX, where JAX is installed: in an environment of tests/matrix."""
 
 from __future__ import annotations
 

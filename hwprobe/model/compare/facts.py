@@ -6,7 +6,7 @@ import statistics
 from typing import Literal
 
 from hwprobe.configuration import LossScaling
-from hwprobe.report import Fact
+from hwprobe.source import Fact
 
 
 class Run(Fact, frozen=True, kw_only=True):

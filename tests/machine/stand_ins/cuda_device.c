@@ -4,13 +4,17 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int initialised;
+static pid_t initialised_in;
+
+/* A process that is forked off afterwards never gets an answer again, from cuInit either. */
+static int is_copy(void) { return initialised_in && initialised_in != getpid(); }
 
 int cuda_enter(const char *function) {
     int refused = enter(function);
-    return refused ? refused : initialised ? SUCCESS : NOT_INITIALIZED;
+    return refused ? refused : initialised_in && !is_copy() ? SUCCESS : NOT_INITIALIZED;
 }
 
 int cuda_enter_device(const char *function, int ordinal) {
@@ -26,13 +30,14 @@ API cuInit(unsigned flags) {
     (void)flags;
     int refused = enter(__func__);
     if (refused) return refused;
+    if (is_copy()) return NOT_INITIALIZED;
     pthread_mutex_lock(&lock);
-    if (!initialised) {
+    if (!initialised_in) {
         choose_devices();
-        initialised = device_count > 0;
+        initialised_in = device_count > 0 ? getpid() : 0;
     }
     pthread_mutex_unlock(&lock);
-    return initialised ? SUCCESS : NO_DEVICE;
+    return initialised_in ? SUCCESS : NO_DEVICE;
 }
 
 API cuDriverGetVersion(int *version) {
