@@ -21,19 +21,23 @@ def write_aside(path: Path, text: str, *, overwrite: bool = True) -> None:
     Raises:
         InputError: The place cannot be written, is a link or a folder, or holds a file that may not be replaced.
     """
-    if path.is_symlink():
-        raise InputError(f"{path} is a symbolic link: name the file that it points to")
-    if path.is_dir():
-        raise InputError(f"{path} is a folder: name a file in it")
-    if path.exists() and not overwrite:
-        raise InputError(f"{path} exists already and is not replaced without being asked")
     try:
+        _refuse_place(path, overwrite=overwrite)
         if _cannot_be_replaced(path):
             path.write_text(text, encoding="utf-8")
         else:
             _write_and_rename(path, text)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _refuse_place(path: Path, *, overwrite: bool) -> None:
+    if path.is_symlink():
+        raise InputError(f"{path} is a symbolic link: name the file that it points to")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name a file in it")
+    if path.exists() and not overwrite:
+        raise InputError(f"{path} exists already and is not replaced without being asked")
 
 
 def _write_and_rename(path: Path, text: str) -> None:

@@ -86,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED
     except OSError as error:
+        if error.filename is not None:
+            return _refuse(f"{error.filename}: {error.strerror or error}", arguments)
         return _output_lost(error)
     if callable(result):
         # `hwprobe run`: what the script raises is the script's own, so nothing here or in click may catch it.

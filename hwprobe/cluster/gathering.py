@@ -54,6 +54,9 @@ class Gathering:
 
     Args:
         job: The job whose records count; None takes the first record's, and refuses any other.
+
+    Attributes:
+        conflicting: Each node of which two records came that differ, and in which fields.
     """
 
     def __init__(self, job: Job | None = None) -> None:
@@ -62,7 +65,7 @@ class Gathering:
         self._kinds: dict[bytes, tuple[NodeRecord, list[str]]] = {}
         self._group_of: dict[str, list[str]] = {}
         self.hosts: set[str] = set()
-        self.conflicting: list[str] = []
+        self.conflicting: dict[str, tuple[str, ...]] = {}
         self.unreadable: dict[str, str] = {}
         self.unreadable_count = 0
         self.left_aside: dict[str, int] = {}
@@ -106,7 +109,7 @@ class Gathering:
             if self._group_of:
                 self.left_aside[f"{self._job}, step {self._job.step}"] = len(self._group_of)
             self._job = job
-            self._kinds, self._group_of, self.hosts, self.conflicting = {}, {}, set(), []
+            self._kinds, self._group_of, self.hosts, self.conflicting = {}, {}, set(), {}
         return True
 
     def _leave_aside(self, whose: str) -> bool:
@@ -119,11 +122,16 @@ class Gathering:
         key = msgspec.json.encode(kind)
         entry, group = self._kinds.get(key), self._group_of.get(record.name)
         if group is not None:
-            if (entry is None or entry[1] is not group) and record.name not in self.conflicting:
-                self.conflicting.append(record.name)
+            if entry is None or entry[1] is not group:
+                self.conflicting.setdefault(record.name, self._difference(kind, group))
             return
         if entry is None:
             entry = self._kinds[key] = (kind, [])
         entry[1].append(record.name)
         self._group_of[record.name] = entry[1]
         self.hosts.add(record.host)
+
+    def _difference(self, kind: NodeRecord, group: list[str]) -> tuple[str, ...]:
+        """In which fields a record differs from those of a group."""
+        first = next(record for record, names in self._kinds.values() if names is group)
+        return tuple(name for name in kind.__struct_fields__ if getattr(kind, name) != getattr(first, name))

@@ -142,8 +142,13 @@ def _reading_problems(gathering: Gathering) -> list[str]:
     problems = [f"{where}: {reason}" for where, reason in gathering.unreadable.items()]
     if gathering.unreadable_count > len(problems):
         problems.append(f"{gathering.unreadable_count - len(problems)} more records cannot be read")
-    if gathering.conflicting:
-        problems.append(f"two different records of one node: {fold(gathering.conflicting)}")
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name, fields in gathering.conflicting.items():
+        alike.setdefault(fields, []).append(name)
+    problems += [
+        f"two different records of one node, {fold(names)}: they differ in {', '.join(fields)}; leave the older one out"
+        for fields, names in alike.items()
+    ]
     return problems
 
 
@@ -156,7 +161,8 @@ def _attendance(gathering: Gathering, expectation: Expectation | None) -> tuple[
 def _attendance_problems(gathering: Gathering, expectation: Expectation | None) -> list[str]:
     came = len(gathering.hosts)
     if expectation is None:
-        return [] if came else [f"no record of {gathering.job} was found"]
+        whose = f" of {gathering.job}" if gathering.job.id is not None else ""
+        return [] if came else [f"no record{whose} was found"]
     missing, unexpected = _attendance(gathering, expectation)
     if expectation.names is None and came != expectation.count:
         unnamed = "; a node list after --expect would name the missing" if came < expectation.count else ""

@@ -120,10 +120,18 @@ def read_records(paths: Iterable[str | Path]) -> Iterator[NodeRecord | Unreadabl
     for path in paths:
         if str(path) == "-":
             yield from _read_lines(_lines(sys.stdin.buffer), "standard input")
-        elif Path(path).is_dir():
+        elif _is_folder(Path(path)):
             yield from _read_folder(Path(path))
         else:
             yield from _read_file(Path(path), named=True)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        # A folder above it may not be entered, say: opening it as a file gives the reason.
+        return False
 
 
 def _read_folder(folder: Path) -> Iterator[NodeRecord | UnreadableRecord]:
@@ -147,8 +155,16 @@ def _record_files(folder: Path, depth: int) -> Iterator[Path | UnreadableRecord]
         if entry.is_dir(follow_symlinks=False):
             if depth > 1:
                 yield from _record_files(Path(entry.path), depth - 1)
-        elif entry.name.endswith((".json", ".ndjson", ".jsonl")) and entry.is_file():
+        elif entry.name.endswith((".json", ".ndjson", ".jsonl")) and _is_to_be_opened(entry):
             yield Path(entry.path)
+
+
+def _is_to_be_opened(entry: os.DirEntry[str]) -> bool:
+    """Whether a file is to be opened: pipes and links to nowhere are not, links that cannot be followed are."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return True
 
 
 def _read_file(path: Path, *, named: bool) -> Iterator[NodeRecord | UnreadableRecord]:

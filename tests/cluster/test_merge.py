@@ -105,7 +105,8 @@ def test_an_expectation_that_is_none_is_refused(expect: str) -> None:
 
 
 def test_no_record_at_all_is_a_negative_plan() -> None:
-    assert merge([]).problems == ("no record of no job was found",)
+    assert merge([]).problems == ("no record was found",)
+    assert merge([], job=job()).problems == (f"no record of {job()} was found",)
     plan = merge([], expect="n[1-2]", job=job())
     assert (plan.agreed, plan.missing, plan.hosts) == (False, "n[1-2]", ())
 
@@ -208,8 +209,13 @@ def test_an_unreadable_record_is_named_and_the_plan_negative() -> None:
 
 def test_two_different_records_of_one_node_conflict_and_two_equal_ones_do_not() -> None:
     assert merge([a100("n1"), a100("n1")]).agreed
-    plan = merge([a100("n1"), t4("n1"), t4("n2")])
-    assert plan.problems == ("two different records of one node: n1",)
+    plan = merge(
+        [a100("n1"), t4("n1"), t4("n2"), a100("n2"), a100("n3", verdict="unknown", problem="NVML"), a100("n3")]
+    )
+    assert plan.problems[:2] == (
+        "two different records of one node, n[1-2]: they differ in policies, gpus; leave the older one out",
+        "two different records of one node, n3: they differ in verdict, problem; leave the older one out",
+    )
 
 
 def test_several_tasks_of_one_node_are_several_records_of_one_node() -> None:

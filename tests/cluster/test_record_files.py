@@ -173,6 +173,19 @@ def test_plans_asides_and_other_files_in_a_folder_are_passed_over(tmp_path: Path
     assert read(tmp_path) == ([t4("n1")], {})
 
 
+def test_a_link_that_cannot_be_followed_is_named(tmp_path: Path) -> None:
+    """As one into a folder that may not be entered; one to nowhere holds nothing."""
+    write_record(tmp_path, t4("n1"))
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    (tmp_path / "long.json").symlink_to("x" * 300)
+    (tmp_path / "gone.json").symlink_to("nowhere")
+    records, broken = read(tmp_path)
+    assert records == [t4("n1")]
+    assert broken["long.json"] == "File name too long"
+    assert broken["loop.json"].startswith("Too many")
+    assert len(broken) == 2
+
+
 def test_a_plan_that_is_named_as_a_record_is_refused(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text('{"schema": "hwprobe.plan/1", "agreed": false}\n')
     _, broken = read(tmp_path / "plan.json")

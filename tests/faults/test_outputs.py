@@ -64,7 +64,11 @@ def test_a_symbolic_link_is_refused_and_its_target_kept(
     assert sorted(path.name for path in folder.iterdir()) == ["dangling", "link", "loop", "precious"]
 
 
-@pytest.mark.parametrize("place", ["missing/report", "file/report", "."], ids=["no folder", "in a file", "a folder"])
+@pytest.mark.parametrize(
+    "place",
+    ["missing/report", "file/report", ".", "x" * 300],
+    ids=["no folder", "in a file", "a folder", "a name too long"],
+)
 def test_a_place_that_is_none_is_named(
     command: Command, folder: Path, place: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,6 +78,13 @@ def test_a_place_that_is_none_is_named(
     assert str(folder) in said
     assert "Traceback" not in said
     assert [path.name for path in folder.iterdir()] == ["file"]
+
+
+def test_a_script_that_cannot_be_looked_at_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that cannot be used is never called a broken standard output."""
+    script = folder / ("x" * 300)
+    assert main(["run", str(script)]) == 2
+    assert capsys.readouterr().err == f"error: {script}: File name too long\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
@@ -154,7 +165,7 @@ def test_a_folder_that_cannot_be_written_leaves_what_stood_there(folder: Path) -
 
 def test_a_record_that_cannot_be_written_fails_the_check(folder: Path) -> None:
     arguments = ["check", "--fast", "--format", "json", "--record", str(folder / "records")]
-    done = on_small_disk(folder, "size=1m", arguments, f'mount -o remount,ro "{folder}"; touch x 2>/dev/null')
+    done = on_small_disk(folder, "size=1m", arguments, f'mount -o remount,ro "{folder}"')
     assert done.returncode == 2, done.stderr
     assert json.loads(done.stdout)["verdict"] == "unknown"
     assert "Read-only file system" in done.stderr
