@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from itertools import takewhile
 
 import msgspec
 from msgspec.structs import replace
@@ -107,7 +108,11 @@ def search(pattern: str) -> tuple[Board, ...]:
     return tuple(_fitting(_words(_without_suffix(pattern)[0])))
 
 
-_MIG = re.compile(r"[-_ ]MIG[-_ ](?P<profile>\d+g\.\d+gb(?:\+\w+)*)$", re.IGNORECASE)
+# A label cannot hold a plus sign: the device plugin writes the profile 1g.10gb+me as 1g.10gb.me.
+_MIG = re.compile(
+    r"[-_ ]MIG[-_ ](?P<profile>(?:\d+c\.)?\d+g\.\d+gb(?:\+\w+|[.-](?:me|gfx|all))*)$",
+    re.IGNORECASE,
+)
 _SHARED = re.compile(r"-SHARED$", re.IGNORECASE)
 _SEPARATOR = re.compile(r"[\s\-_/(),]+")
 _GLUED_BRAND = re.compile(r"(RTX|GTX|GT)(\d.*)")
@@ -156,7 +161,23 @@ def _names(board: Board) -> tuple[frozenset[str], ...]:
 
 def _fitting(words: list[str]) -> list[Board]:
     wanted = _without_noise(words)
-    return [board for board in boards() if wanted and any(_fits(wanted, name, board) for name in _names(board))]
+    if not wanted:
+        return []
+    fitting = [board for board in boards() if any(_fits(wanted, name, board) for name in _names(board))]
+    glued = "".join(words).removeprefix("NVIDIA")
+    return fitting or [board for board in boards() if glued in _glued_names(board)]
+
+
+@functools.cache
+def _glued_names(board: Board) -> frozenset[str]:
+    """Its names without any blank, as in `teslat4` or `4070tisuper`: whole, and with less and less of the brand."""
+    glued = set()
+    for name in (board.name, *board.also):
+        written = _SEPARATOR.split(name.removeprefix("NVIDIA ").upper())
+        for words in (written, _without_noise(written), _without_noise(_words(name))):
+            brand = sum(1 for _ in takewhile(_BRANDS.__contains__, words[:-1]))
+            glued.update("".join(words[left:]) for left in range(brand + 1))
+    return frozenset(glued)
 
 
 def _fits(wanted: list[str], name: frozenset[str], board: Board) -> bool:

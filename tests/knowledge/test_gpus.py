@@ -59,6 +59,12 @@ BY_NAME = {board.name: board for board in boards()}
         ("DGX Spark", "NVIDIA GB10"),
         ("Orin", "Orin (nvgpu)"),
         ("Jetson AGX Orin", "Orin (nvgpu)"),
+        ("teslat4", "Tesla T4"),
+        ("NVIDIATeslaT4", "Tesla T4"),
+        ("4070tisuper", "NVIDIA GeForce RTX 4070 Ti SUPER"),
+        ("geforcertx3090", "NVIDIA GeForce RTX 3090"),
+        ("quadrop2000", "Quadro P2000"),
+        ("H10080GBHBM3", "NVIDIA H100 80GB HBM3"),
     ],
 )
 def test_a_name_that_names_one_board(text, name):
@@ -145,7 +151,17 @@ def test_the_memory_of_a_mig_device_is_not_that_of_its_board():
     assert (whole.mig, part.mig) == (None, "1g.5gb")
     assert whole.as_gpu().memory.total_bytes == 40 * GIB
     assert part.as_gpu().memory.total_bytes is None
-    assert find("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb+me").mig == "1g.10gb+me"
+
+
+@pytest.mark.parametrize(
+    "profile", ["1g.10gb", "1g.10gb+me", "1g.10gb.me", "1g.10gb-me", "1g.10gb.me.all", "2g.24gb+gfx", "1c.2g.20gb"]
+)
+def test_every_spelling_of_a_mig_profile_is_told_from_the_board(profile):
+    for text in (f"NVIDIA-H100-80GB-HBM3-MIG-{profile}", f"NVIDIA H100 80GB HBM3 MIG {profile}"):
+        match = find(text)
+
+        assert match.board == BY_NAME["NVIDIA H100 80GB HBM3"]
+        assert match.mig == profile
 
 
 def test_several_boards_without_tensor_cores_keep_a_name_that_says_so():
@@ -169,6 +185,7 @@ def test_law_every_board_is_found_by_its_own_name_and_its_label(board):
 
     assert list(find(board.name).boards) == same_name
     assert list(find(board.name.replace(" ", "-")).boards) == same_name
+    assert board in find(board.name.replace(" ", "").lower()).boards
     assert board in search(board.name)
 
 
