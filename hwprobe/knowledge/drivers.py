@@ -49,15 +49,19 @@ def compatibilities() -> tuple[Compatibility, ...]:
 def driver_is_older(version: str, minimum: str) -> bool | None:
     """Compare two driver versions number by number: 535.104.05 is newer than 535.54.03, and 580.65.06 than 580.
 
+    A branch without its release, such as 525, may be older than 525.60.13 or newer: that is not known.
+
     Args:
         version: Of the driver, with whatever a vendor added to it.
         minimum: What is needed.
 
     Returns:
-        Whether it is older; None if one of them holds no number.
+        Whether it is older; None if one of them holds no number, or if the version says too little.
     """
     have, need = numbers(version), numbers(minimum)
     if have is None or need is None:
+        return None
+    if len(have) < len(need) and need[: len(have)] == have:
         return None
     return have < need
 

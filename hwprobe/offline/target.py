@@ -1,6 +1,6 @@
 """`2 x Tesla T4, driver 535.104.05, tensorflow 2.17`: a machine in words, as a report.
 
-The grammar: parts between commas, semicolons or line ends, in any order.
+The grammar: parts between commas, semicolons, line ends, ` + ` or ` and `, in any order.
 
     2 x NAME, NAME x 2, 2 NAME, NAME      GPUs, by any name that `hwprobe gpus` finds; `NAME-MIG-1g.5gb` is a MIG device
     no gpu                                a machine without NVIDIA GPUs
@@ -43,6 +43,7 @@ FORMS = (
     "built for sm_90 compute_90, no tensorflow, keras 3.15, python 3.11, linux, windows, wsl, x86_64, aarch64"
 )
 
+_BETWEEN_PARTS = re.compile(r"[,;\n]|\s\+\s|\sand\s", re.IGNORECASE)
 _SETTING = re.compile(
     r"(?P<key>tensorflow-cpu|tensorflow|tf|keras|driver|cuda|python)(?:\s*(?:==|=|:)\s*|\s+|$)v?(?P<value>.*)",
     re.IGNORECASE,
@@ -129,7 +130,7 @@ def report_of_target(text: str, *, tensorflow: str | None = None) -> Report:
         nvml=absent,
         cuda=absent,
         build=None if build is not None else Source(status=SourceStatus.ABSENT, reason="the target has no TensorFlow"),
-        assumptions=(*(build.assumptions if build is not None else ()), *_doubts(target.boards)),
+        assumptions=(*(build.assumptions if build is not None else ()), *_doubts(target)),
     )
 
 
@@ -144,7 +145,7 @@ def parse_target(text: str) -> Target:
     """
     if len(text) > MAX_LENGTH:
         raise InputError(f"{WHERE}: longer than {MAX_LENGTH} characters: not the description of a machine")
-    parts = [part.strip() for part in re.split(r"[,;\n]", text) if part.strip()]
+    parts = [part.strip() for part in _BETWEEN_PARTS.split(text) if part.strip()]
     if len(parts) > MAX_PARTS:
         raise InputError(f"{WHERE}: more than {MAX_PARTS} parts: not the description of a machine")
     target = Target()
@@ -310,9 +311,12 @@ def _mig(profile: str, count: int) -> Mig:
     return Mig(enabled=True, instances=(MigInstance(name=f"MIG {profile}", visible=True), *others))
 
 
-def _doubts(boards: tuple[Boards, ...]) -> list[str]:
+def _doubts(target: Target) -> list[str]:
     doubts = []
-    for count, match in boards:
+    driver = target.settings.get("driver")
+    if driver is not None and driver.isdigit():
+        doubts.append(f"driver {driver} is some release of that branch: what depends on which one stays unknown")
+    for count, match in target.boards:
         if not match.is_settled:
             doubts.append(f"{match.text!r} is one of {_names(match)}: alike in precision, and its memory is unknown")
         if match.mig is not None:

@@ -47,7 +47,7 @@ def driver_runs_this_cuda(case: Case) -> Verdict:
     else:
         too_old, found = _is_of_an_older_major(ceiling, built), f"the driver, which supports CUDA up to {ceiling},"
     if too_old is None:
-        return Skipped(reason="the driver's version could not be read")
+        return Skipped(reason="the driver's version is not known, or not in full")
     if not too_old:
         return PASS
     return (

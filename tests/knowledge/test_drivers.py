@@ -30,6 +30,11 @@ from hwprobe.knowledge.versions import cuda_release, numbers
         ("99.1", "100", True),
         ("unknown", "580", None),
         ("580", "", None),
+        ("525", "525.60.13", None),
+        ("525.60", "525.60.13", None),
+        ("524", "525.60.13", True),
+        ("526", "525.60.13", False),
+        ("580", "580", False),
     ],
 )
 def test_drivers_are_compared_number_by_number(version, minimum, older):

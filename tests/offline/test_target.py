@@ -33,6 +33,12 @@ SAID = {
     "the sign for times": Said("2 \u00d7 T4", ["Tesla T4"] * 2),
     "a bare count": Said("8 B200", ["NVIDIA B200"] * 8),
     "a name that begins with a number": Said("3090", ["NVIDIA GeForce RTX 3090"]),
+    "two kinds, joined by a plus sign": Said("T4 + 2 x L4", ["Tesla T4", "NVIDIA L4", "NVIDIA L4"]),
+    "parts joined by and": Said("T4 and driver 535.54.03 and tf 2.16", ["Tesla T4"], "535.54.03", "2.16"),
+    "architectures joined by a plus sign": Said(
+        "T4, tf 2.17, built for sm_75 + sm_80", ["Tesla T4"], tensorflow="2.17"
+    ),
+    "a name without blanks": Said("2xteslat4", ["Tesla T4"] * 2),
     "two kinds": Said("T4, 2 x L4", ["Tesla T4", "NVIDIA L4", "NVIDIA L4"]),
     "a family, which is alike in precision": Said("4 x A100", ["A100"] * 4),
     "a shop's name with its size": Said("A100 80GB", ["A100 80GB"]),
@@ -118,6 +124,12 @@ DECIDED = {
         "mixed_bfloat16",
         ["HWP207"],
     ),
+    "a branch of drivers, of which some are older and some newer": (
+        "T4, driver 525, tensorflow 2.17",
+        "mixed_float16",
+        [],
+    ),
+    "a branch that is older as a whole": ("T4, driver 515, tensorflow 2.17", "mixed_float16", ["HWP206"]),
     "a driver that need not": ("2 x T4, driver 535.104.05, tensorflow 2.17", "mixed_float16", []),
     "the wheel for Arm has no CUDA": ("GH200", "float32", ["HWP204"]),
     "nor that for Windows": ("RTX 3080, windows", "float32", ["HWP203"]),
@@ -210,6 +222,12 @@ class TestMig:
     def test_what_is_taken_for_granted_is_said(self) -> None:
         assumptions = report_of_target("3 x A100-SXM4-40GB-MIG-1g.5gb").assumptions
         assert assumptions[-1] == "the process computes on one MIG device, one of the 3, whose memory is unknown"
+
+    def test_a_driver_by_its_branch_alone_is_said_to_be_known_in_part(self) -> None:
+        assert report_of_target("T4, tf 2.17, driver 525").assumptions[-1] == (
+            "driver 525 is some release of that branch: what depends on which one stays unknown"
+        )
+        assert len(report_of_target("T4, tf 2.17, driver 525.60.13").assumptions) == 1
 
 
 class TestPython:
