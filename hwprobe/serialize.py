@@ -59,8 +59,10 @@ def from_json(text: str | bytes, type_: type[T], *, where: str = "JSON") -> T:
     """
     try:
         return msgspec.json.decode(text, type=type_, dec_hook=_decode)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.ValidationError as error:
         raise InputError(f"{where}: {error}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{where}: {error}: it is not JSON that can be read") from error
 
 
 def from_builtins(data: Any, type_: type[T], *, where: str = "data") -> T:

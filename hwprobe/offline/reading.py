@@ -9,6 +9,7 @@ from typing import Any
 
 from hwprobe.errors import InputError
 from hwprobe.files import open_without_waiting
+from hwprobe.offline.labels import ASK as ASK_LABELS
 from hwprobe.offline.labels import is_labels, report_of_labels
 from hwprobe.offline.nvidia_smi import ASK_CSV, ASK_XML
 from hwprobe.offline.nvidia_smi_csv import is_header, report_of_csv
@@ -91,7 +92,10 @@ def read_target(text: str, *, tensorflow: str | None = None) -> Report:
             "description in words stands on the command line"
         )
     if not is_labels(from_json(content, Any, where=text)):
-        raise InputError(f"{text}: neither a Kubernetes node nor its labels. A recorded machine is given with --from")
+        raise InputError(
+            f"{text}: neither a Kubernetes node nor its labels. Make the file with: {ASK_LABELS} (a recorded "
+            "machine is given with --from)"
+        )
     return report_of_labels(content, origin=text, tensorflow=tensorflow)
 
 
