@@ -171,7 +171,7 @@ def _fitting(words: list[str]) -> list[Board]:
 @functools.cache
 def _glued_names(board: Board) -> frozenset[str]:
     """Its names without any blank, as in `teslat4` or `4070tisuper`: whole, and with less and less of the brand."""
-    glued = set()
+    glued: set[str] = set()
     for name in (board.name, *board.also):
         written = _SEPARATOR.split(name.removeprefix("NVIDIA ").upper())
         for words in (written, _without_noise(written), _without_noise(_words(name))):
