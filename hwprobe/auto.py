@@ -83,7 +83,7 @@ def auto_configure(
     with _lock:
         applied = _configure(policy, request, [require] if isinstance(require, str) else list(require or ()), plan)
         _remember(applied)
-    _say(applied, quiet)
+    _say(applied, quiet, dtype_policy)
     if strict and not applied.complete:
         raise ApplyError("; ".join(f"{step.setting} of {step.subject}: {step.error}" for step in _undone(applied)))
     return applied
@@ -200,10 +200,11 @@ def _undone(applied: Applied) -> list[Step]:
     return [step for step in applied.steps if step.status in ("failed", "too_late")]
 
 
-def _say(applied: Applied, quiet: bool) -> None:
+def _say(applied: Applied, quiet: bool, asked_for: DtypePolicy | None = None) -> None:
     from hwprobe.render.headline import decision_line
 
     lines = [] if quiet else [decision_line(applied.decision) + _how_to_scale(applied)]
+    lines += _stepped_down(applied.decision, asked_for)
     lines += [f"warning: {_finding_line(finding)}" for finding in applied.findings if _worth_a_line(finding)]
     lines += [f"warning: {step.setting} of {step.subject} was not set: {step.error}" for step in _undone(applied)]
     if threading.current_thread() is not threading.main_thread() and _keras_3_in_use():
@@ -217,10 +218,23 @@ def _say(applied: Applied, quiet: bool) -> None:
         sys.stderr.write(f"hwprobe: {line}\n")
 
 
+def _stepped_down(decision: Decision, asked_for: DtypePolicy | None) -> list[str]:
+    """Say that another dtype policy was taken than the one that the caller named, which a fallback allows."""
+    from hwprobe.render.printable import printable
+
+    if asked_for is None or decision.dtype_policy == asked_for:
+        return []
+    why = decision.rejected.get(asked_for) or ", ".join(decision.reasons)
+    return [printable(f"warning: {asked_for} was asked for, and {decision.dtype_policy} taken, as allowed: {why}")]
+
+
 def _how_to_scale(applied: Applied) -> str:
     """What a user of Keras 3 has to do for the loss scaling that was decided: its `compile` has no public seam."""
-    if applied.decision.loss_scaling.mode == "none" or not _keras_3_in_use():
+    if not _keras_3_in_use():
         return ""
+    if applied.decision.loss_scaling.mode == "none":
+        by_itself = applied.decision.dtype_policy == "mixed_float16"
+        return "; give compile() auto_scale_loss=False, or Keras 3 scales the loss all the same" if by_itself else ""
     return "; give compile() hwprobe.wrap_optimizer(optimizer), or Keras 3 takes its own dynamic scaler"
 
 

@@ -31,7 +31,9 @@ class Verification(Fact, frozen=True, kw_only=True):
     def __str__(self) -> str:
         lines = ["in force" if self.in_force else "not in force"]
         lines += [f"{step.setting} of {step.subject}: {step.error}" for step in self.steps if step.error]
-        lines += [f"{finding.severity.value} {finding.id}: {finding.message}" for finding in self.findings]
+        for finding in self.findings:
+            lines.append(f"{finding.severity.value} {finding.id}: {finding.message}")
+            lines += [f"  {line}" for line in finding.fix]
         return "\n  ".join(lines)
 
 

@@ -533,3 +533,18 @@ def test_a_hidden_gpu_limits_nothing(machine: MakeMachine) -> None:
     cases = [Case(machine(gpus=[T4, A100]), sources(TOOLS, hide.format(which))) for which in kept]
     ends = python_in_forks(cases)
     assert [end.stdout.strip() for end in ends] == list(kept.values()), [end.stderr[-800:] for end in ends]
+
+
+def test_the_line_says_what_compile_has_to_be_given_for_the_scaling_that_was_decided(machine: MakeMachine) -> None:
+    """Keras 3's own compile scales the loss in its own way under mixed_float16, whatever was decided."""
+    source = """
+        import hwprobe
+        for scaling in ("dynamic", "static=128", "none"):
+            hwprobe.auto_configure(dtype_policy="mixed_float16", loss_scaling=scaling)
+        hwprobe.auto_configure(dtype_policy="float32")
+    """
+    end = machine(gpus=[T4]).python(textwrap.dedent(source), TF_CPP_MIN_LOG_LEVEL="3")
+    lines = [line for line in end.stderr.splitlines() if line.startswith(("hwprobe: mixed", "hwprobe: float"))]
+    wrapped = ["give compile() hwprobe.wrap_optimizer(optimizer)" in line for line in lines]
+    assert wrapped == [True, True, False, False], end.stderr
+    assert ["auto_scale_loss=False" in line for line in lines] == [False, False, True, False], end.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hwprobe.configuration import LossScaling
 from hwprobe.findings import Finding, Severity
 from hwprobe.scaling.in_force import in_force
 from hwprobe.scaling.keras_family import KerasFamily, expect_family
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 MOSTLY = 0.5
 
 _WRAP = "compile(optimizer=hwprobe.wrap_optimizer(optimizer))"
+_WRAP_ALL_THE_SAME = "compile(optimizer=hwprobe.wrap_optimizer(optimizer, 'dynamic'))"
+
+_WITHOUT_SCALING = {
+    3: "compile(..., auto_scale_loss=False)",
+    2: "compile(optimizer=hwprobe.wrap_optimizer(optimizer, 'static=1')): Keras 2 always scales, and 1 changes nothing",
+}
+"""How `compile` is kept from scaling under mixed_float16, for each generation of Keras."""
 
 
 class ModelScaling(Fact, frozen=True, kw_only=True):
@@ -79,10 +87,10 @@ def verify_model(model: Any) -> ModelScaling:
     optimizer = getattr(model, "optimizer", None)
     state = None if optimizer is None or isinstance(optimizer, str) else read_scaling(optimizer)
     found = [
-        *_scaling(state, family),
+        *_scaling(state, family, facts),
         *_policy(family.global_policy, share),
         *_replicas(model, state, facts.replicas),
-        *_training(facts),
+        *_training(facts, family),
     ]
     return ModelScaling(
         model=str(facts.name),
@@ -105,20 +113,23 @@ def _scaler(state: ScalingState | None) -> str:
     return f"{state.loss_scaling} {who}".rstrip()
 
 
-def _scaling(state: ScalingState | None, family: KerasFamily) -> list[Finding]:
+def _scaling(state: ScalingState | None, family: KerasFamily, facts: ModelFacts) -> list[Finding]:
     if state is None or state.scaler == "none":
         return []
     found = []
     decided = in_force()
-    if decided is not None and decided != state.loss_scaling:
+    if decided is not None and not _is_what_was_decided(state.loss_scaling, decided, family, facts):
         found.append(
             finding(
                 SCALING_NOT_IN_FORCE,
                 f"{decided} was decided, and the model has {_scaler(state)}.",
-                _WRAP,
+                _WITHOUT_SCALING[family.generation] if decided.mode == "none" else _WRAP,
                 evidence={"decided": str(decided), "in_force": str(state.loss_scaling), "scaler": state.scaler},
             )
         )
+        if decided.mode == "none":
+            # What else is wrong with a scaler that has to go is of no use to anybody.
+            return found
     if state.nested:
         found.append(
             finding(
@@ -133,12 +144,22 @@ def _scaling(state: ScalingState | None, family: KerasFamily) -> list[Finding]:
             finding(
                 STOCK_SCALER,
                 "the model has Keras 3's own loss scaler, whose scale has no floor and which counts no skipped step.",
-                _WRAP,
+                _WRAP if decided is None or decided.mode != "none" else _WRAP_ALL_THE_SAME,
                 "or fit(..., callbacks=[hwprobe.LossScaleGuard()]), which exchanges it",
                 evidence={"scaler": state.scaler, "loss_scale": state.scale},
             )
         )
     return found
+
+
+def _is_what_was_decided(has: LossScaling, decided: LossScaling, family: KerasFamily, facts: ModelFacts) -> bool:
+    if decided.mode != "none" or decided == has:
+        return decided == has
+    # Scaling by 1 changes nothing. And a decision for bfloat16 or float32 says nothing about a model whose layers
+    # compute in float16 of their own.
+    return has == LossScaling.static(1.0) or (
+        family.global_policy != "mixed_float16" and facts.parameters("float16") > 0
+    )
 
 
 def _policy(global_policy: str, share: float) -> list[Finding]:
@@ -172,10 +193,15 @@ def _replicas(model: Any, state: ScalingState | None, replicas: int) -> list[Fin
     ]
 
 
-def _training(facts: ModelFacts) -> tuple[Finding, ...]:
+def _training(facts: ModelFacts, family: KerasFamily) -> tuple[Finding, ...]:
     """Ask the audit's rules about the set-up for training; those that need no pass through the model."""
     from hwprobe.model.facts import ProbeFacts
     from hwprobe.model.judging import findings_of, judge
-    from hwprobe.model.training_rules import TRAINING_CHECKS
+    from hwprobe.model.training_rules import FLOAT16_WITHOUT_SCALING, TRAINING_CHECKS
 
-    return findings_of(judge(TRAINING_CHECKS, facts, ProbeFacts(status="skipped", reason="verify runs no pass")))
+    found = findings_of(judge(TRAINING_CHECKS, facts, ProbeFacts(status="skipped", reason="verify runs no pass")))
+    decided = in_force()
+    if decided is not None and decided.mode == "none" and family.global_policy == "mixed_float16":
+        # float16 without scaling is what was asked for, as after a calibration that needs none.
+        return tuple(each for each in found if each.id != FLOAT16_WITHOUT_SCALING.id)
+    return found

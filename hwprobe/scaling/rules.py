@@ -14,7 +14,8 @@ SCALING_NOT_IN_FORCE = Rule(
         checks="The mode and the scale of the compiled optimizer against the loss scaling that auto_configure decided.",
         matters="compile() of Keras 2 and 3 adds dynamic scaling with Keras' own numbers under mixed_float16, whatever "
         "was decided, and drops an optimizer's loss_scale_factor.",
-        fix="compile(optimizer=hwprobe.wrap_optimizer(optimizer)).",
+        fix="compile(optimizer=hwprobe.wrap_optimizer(optimizer)). Where no scaling was decided under mixed_float16: "
+        "compile(..., auto_scale_loss=False) in Keras 3, wrap_optimizer(optimizer, 'static=1') in Keras 2.",
         reference="Keras 3.15.1 source, trainers/trainer.py; tf_keras 2.21 source, engine/training.py",
     ),
 )

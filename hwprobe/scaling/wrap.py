@@ -56,6 +56,10 @@ def wrap_optimizer(optimizer: Any, loss_scaling: LossScalingLike | None = None) 
     Raises:
         InputError: It is no optimizer, or it scales already and in another way than `loss_scaling` asks for.
     """
+    if isinstance(optimizer, str):
+        raise InputError(
+            f"expected an optimizer, got the name {optimizer!r}: pass the object, as keras.optimizers.get gives it"
+        )
     family = expect_family(optimizer, "an optimizer")
     _expect_optimizer(optimizer, family)
     asked = None if loss_scaling is None else as_loss_scaling(loss_scaling)
@@ -69,7 +73,7 @@ def wrap_optimizer(optimizer: Any, loss_scaling: LossScalingLike | None = None) 
 def adopt(model: Any) -> bool:
     """Put hwprobe's scaler in the place of the one that Keras 3's `compile` chose by itself.
 
-    The wrapped optimizer, its state, the scale and the step counter are kept. A model that was saved afterwards still
+    Where mixed_float16 without scaling was decided, the optimizer inside takes its place. The wrapped optimizer, its state, the scale and the step counter are kept. A model that was saved afterwards still
     names the plain optimizer in its file, since `compile` noted it there: wrap before `compile` if you save.
 
     Args:
@@ -88,6 +92,10 @@ def adopt(model: Any) -> bool:
         return False
     before = read_scaling(stock)
     decided = in_force()
+    if decided is not None and decided.mode == "none" and family.global_policy == "mixed_float16":
+        _exchange(model, stock.inner_optimizer, decided)
+        return True
+    # A decision for bfloat16 or float32 says nothing about a model that computes in float16 of its own.
     wanted = decided if decided is not None and decided.mode != "none" else before.loss_scaling
     with strategy_scope(model):
         scaler = _wrap(stock.inner_optimizer, wanted, family)
@@ -96,11 +104,15 @@ def adopt(model: Any) -> bool:
             if wanted.mode == "dynamic":
                 scaler.dynamic_scale.assign(min(max(before.scale, scaler.minimum_scale), scaler.maximum_scale))
                 scaler.step_counter.assign(before.good_steps)
-    model.optimizer = scaler
+    _exchange(model, scaler, wanted)
+    return True
+
+
+def _exchange(model: Any, optimizer: Any, loss_scaling: LossScaling) -> None:
+    model.optimizer = optimizer
     # Keras traces the training function anew where this is None, as `compile` leaves it.
     model.train_function = None
-    logger.info("hwprobe: %s by hwprobe's scaler, in the place of Keras' own", wanted)
-    return True
+    logger.info("hwprobe: %s, in the place of Keras' own scaler", loss_scaling)
 
 
 def strategy_scope(model: Any) -> AbstractContextManager[Any]:

@@ -249,3 +249,13 @@ class TestVerify:
         assert [each.id for each in verify_model(model).findings] == ["HWP601"]
         model.compile(wrap_optimizer(keras.optimizers.Adam()), "mse")
         assert verify_model(model)
+
+    def test_float16_without_scaling_is_what_a_scale_of_1_is(self):
+        set_in_force(LossScaling.none())
+        keras.mixed_precision.set_global_policy("mixed_float16")
+        model = keras.Sequential([keras.layers.Dense(1, input_shape=(3,))])
+        model.compile(wrap_optimizer(keras.optimizers.Adam()), "mse")
+        (found,) = verify_model(model).findings
+        assert (found.id, "static=1" in found.fix[0]) == ("HWP601", True)
+        model.compile(wrap_optimizer(keras.optimizers.Adam(), "static=1"), "mse")
+        assert verify_model(model)

@@ -47,6 +47,13 @@ class TestRight:
         set_in_force(LossScaling.dynamic())
         assert verify_model(model_of(keras.optimizers.Adam()))
 
+    @pytest.mark.parametrize(
+        ("wish", "arguments"), [(None, {"auto_scale_loss": False}), ("static=1", {})], ids=["without", "a scale of 1"]
+    )
+    def test_float16_without_scaling_where_that_was_decided(self, mixed_float16, wish, arguments):
+        set_in_force(LossScaling.none())
+        assert ids(verify_model(model_of(wrap_optimizer(keras.optimizers.Adam(), wish), **arguments))) == []
+
     def test_a_model_that_is_not_compiled_yet(self, mixed_float16):
         checked = verify_model(model_of())
         assert checked.state is None
@@ -71,6 +78,22 @@ class TestScaler:
         checked = verify_model(model_of(keras.optimizers.Adam(loss_scale_factor=128.0)))
         assert ids(checked) == ["HWP601", "HWP605"]
         assert "static loss scaling at 128 was decided" in checked.findings[0].message
+
+    def test_the_one_that_compile_adds_although_none_was_decided(self, mixed_float16):
+        set_in_force(LossScaling.none())
+        (found,) = verify_model(model_of(wrap_optimizer(keras.optimizers.Adam()))).findings
+        assert (found.id, found.fix) == ("HWP601", ("compile(..., auto_scale_loss=False)",))
+
+    def test_a_float16_model_in_a_process_that_decided_for_bfloat16(self, mixed_float16):
+        """Its scaler is due; only that it is Keras' own is wrong, and what mends that is another call than usual."""
+        model = model_of(None)
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        set_in_force(LossScaling.none())
+        model.compile(keras.optimizers.Adam(), "mse")
+        (found,) = verify_model(model).findings
+        assert (found.id, found.fix[0]) == ("HWP605", "compile(optimizer=hwprobe.wrap_optimizer(optimizer, 'dynamic'))")
+        model.compile(wrap_optimizer(keras.optimizers.Adam(), "dynamic"), "mse")
+        assert verify_model(model)
 
     def test_a_factor_that_never_skips(self, mixed_float16):
         checked = verify_model(model_of(keras.optimizers.Adam(loss_scale_factor=128.0), auto_scale_loss=False))

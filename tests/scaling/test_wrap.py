@@ -88,7 +88,7 @@ class TestWhatIsNoOptimizer:
     @pytest.mark.parametrize(
         ("thing", "message"),
         [
-            ("adam", "expected an optimizer of Keras 3, Keras 2 or tf_keras, got builtins.str"),
+            ("adam", "got the name 'adam': pass the object"),
             (object(), "got builtins.object"),
             (None, "got builtins.NoneType"),
         ],
@@ -158,6 +158,27 @@ class TestAdopt:
         x, y = data()
         model.fit(x, y, verbose=0)
         assert float(model.optimizer.dynamic_scale) == 256.0
+
+    def test_where_no_scaling_was_decided_for_float16_the_optimizer_inside_takes_over(self, mixed_float16):
+        set_in_force(LossScaling.none())
+        model = small_model()
+        model.compile(keras.optimizers.Adam(0.01), "mse")
+        x, y = data()
+        model.fit(x, y, verbose=0)
+        inner = model.optimizer.inner_optimizer
+        assert adopt(model)
+        assert model.optimizer is inner
+        model.fit(x, y, verbose=0)
+        assert int(model.optimizer.iterations) == 2
+        assert not adopt(model)
+
+    def test_a_decision_for_bfloat16_takes_no_scaler_from_a_float16_model(self, mixed_float16):
+        model = small_model()
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        set_in_force(LossScaling.none())
+        model.compile(keras.optimizers.Adam(0.01), "mse")
+        assert adopt(model)
+        assert is_checked(model.optimizer)
 
     def test_there_is_nothing_to_exchange_where_hwprobe_scales_or_nobody_does(self, mixed_float16):
         model = small_model()
