@@ -73,8 +73,9 @@ def wrap_optimizer(optimizer: Any, loss_scaling: LossScalingLike | None = None) 
 def adopt(model: Any) -> bool:
     """Put hwprobe's scaler in the place of the one that Keras 3's `compile` chose by itself.
 
-    Where mixed_float16 without scaling was decided, the optimizer inside takes its place. The wrapped optimizer, its state, the scale and the step counter are kept. A model that was saved afterwards still
-    names the plain optimizer in its file, since `compile` noted it there: wrap before `compile` if you save.
+    The wrapped optimizer, its state, the scale and the step counter are kept. Where mixed_float16 without scaling was
+    decided, that optimizer alone takes its place. A model that was saved afterwards still names the plain optimizer in
+    its file, since `compile` noted it there: wrap before `compile` if you save.
 
     Args:
         model: A compiled model.
