@@ -48,7 +48,7 @@ def wheel_libraries_are_found(case: Case) -> Verdict:
     if not isinstance(tensorflow, TensorFlow):
         return tensorflow
     missing = _missing(tensorflow)
-    hidden = [library for library in missing if _in_wheel(library, tensorflow)]
+    hidden = [library for library in missing if _in_wheel(library, tensorflow) and _not_reached(library)]
     if not hidden or len(hidden) < len(missing):
         return PASS
     folders = list(dict.fromkeys(_folder(path) for library in hidden for path in library.found_at))
@@ -98,7 +98,7 @@ def every_library_loads(case: Case) -> Verdict:
     absent = [library for library in missing if not library.found_at]
     present = [library for library in missing if library.found_at]
     problems = [_absent_problem(absent, tensorflow)] if absent else []
-    return (*problems, *map(_present_problem, present))
+    return (*problems, *(_present_problem(library, tensorflow) for library in present))
 
 
 def _absent_problem(absent: Sequence[SharedLibrary], tensorflow: TensorFlow) -> Problem:
@@ -143,22 +143,42 @@ def _absent_fix(tensorflow: TensorFlow) -> tuple[str, ...]:
 def _packages_not_installed(absent: Sequence[SharedLibrary], tensorflow: TensorFlow) -> list[str]:
     """What the extra `and-cuda` asks for, brings one of these libraries, and is not installed."""
     installed = {one.name.lower().replace("_", "-") for one in tensorflow.wheels}
-    stems = {_PACKAGE_OF[stem] for library in absent if (stem := library.soname.partition(".so")[0]) in _PACKAGE_OF}
     wanted = [match[0] for text in tensorflow.and_cuda if (match := _PACKAGE.match(text)) is not None]
-    return [
-        name
-        for name in wanted
-        if name.lower().replace("_", "-") not in installed and any(f"-{stem}-" in name for stem in stems)
-    ]
+    return [name for name in wanted if name.lower().replace("_", "-") not in installed and _brings_one_of(name, absent)]
 
 
-def _present_problem(library: SharedLibrary) -> Problem:
+def _brings_one_of(package: str, libraries: Sequence[SharedLibrary]) -> bool:
+    stems = {_PACKAGE_OF.get(library.soname.partition(".so")[0]) for library in libraries}
+    return any(f"-{stem}-" in package.lower().replace("_", "-") for stem in stems if stem is not None)
+
+
+def _present_problem(library: SharedLibrary, tensorflow: TensorFlow) -> Problem:
+    path = library.found_at[0]
+    if _not_reached(library):
+        message = f"{library.soname} does not load ({_said(library)}), though there is {path}"
+        fix: tuple[str, ...] = (f"export LD_LIBRARY_PATH={_folder(path)}:$LD_LIBRARY_PATH   # before Python starts",)
+    else:
+        message = f"{library.soname} was found and does not load: {_said(library)}"
+        fix = (f"ls -lL {path}   # whole, and for this kind of machine?", _again(library, tensorflow))
     return Problem(
         subject=library.soname,
-        message=f"{library.soname} does not load ({_said(library)}), though there is {library.found_at[0]}",
+        message=message,
         evidence={"soname": library.soname, "error": library.error, "found_at": list(library.found_at)},
-        fix=(f"export LD_LIBRARY_PATH={_folder(library.found_at[0])}:$LD_LIBRARY_PATH   # before Python starts",),
+        fix=fix,
     )
+
+
+def _not_reached(library: SharedLibrary) -> bool:
+    """Whether the loader did not look where the file lies; else it came to it and could not use it or what it needs."""
+    return library.error is None or library.error.startswith(f"{library.soname}: cannot open shared object file")
+
+
+def _again(library: SharedLibrary, tensorflow: TensorFlow) -> str:
+    """How to get a library anew that is damaged, or what it needs itself."""
+    for wheel in tensorflow.wheels if _in_wheel(library, tensorflow) else ():
+        if _brings_one_of(wheel.name, [library]):
+            return f"pip install --force-reinstall --no-deps '{wheel.name}=={wheel.version}'"
+    return _absent_fix(tensorflow)[0]
 
 
 def _said(library: SharedLibrary) -> str:

@@ -60,15 +60,18 @@ def without_cuda(*gpus: Gpu, cuda: Source = CUDA_UNKNOWN, **facts: Any) -> Repor
     return report(gpus=[unasked(gpu) for gpu in gpus], sources=sources, lists=(), **facts)
 
 
-def with_libraries(*broken: str, found: dict[str, str] | None = None, **facts: Any) -> TensorFlow:
+def with_libraries(
+    *broken: str, found: dict[str, str] | None = None, error: str | None = None, **facts: Any
+) -> TensorFlow:
     """A wheel of TensorFlow 2.21 that tried its libraries; some do not load, and files of some lie somewhere."""
     found = found or {}
+    not_found = "cannot open shared object file: No such file or directory"
     libraries = tuple(
         SharedLibrary(
             soname=name,
             loads=name not in broken,
             path=None if name in broken else f"/cuda/lib64/{name}",
-            error=f"{name}: cannot open shared object file: No such file or directory" if name in broken else None,
+            error=(error or f"{name}: {not_found}") if name in broken else None,
             found_at=(found[name],) if name in found else (),
             version="9.3.0" if "cudnn" in name and name not in broken else None,
         )

@@ -138,6 +138,45 @@ TABLE: Table = {
             ),
         ),
         Row(
+            "a file that the loader came to and cannot use",
+            report(
+                gpus=[T4],
+                lists=(),
+                tensorflow=with_libraries(
+                    CUDNN,
+                    error=f"/opt/cudnn/lib/{CUDNN}: file too short",
+                    found={CUDNN: f"/opt/cudnn/lib/{CUDNN}"},
+                ),
+            ),
+            Fires(
+                Severity.ERROR,
+                Action.USER,
+                CUDNN,
+                (f"was found and does not load: /opt/cudnn/lib/{CUDNN}: file too short",),
+                (f"ls -lL /opt/cudnn/lib/{CUDNN}", "pip install 'tensorflow[and-cuda]==2.21.0'"),
+            ),
+        ),
+        Row(
+            "a wheel's file that is damaged",
+            report(
+                gpus=[T4],
+                lists=(),
+                tensorflow=with_libraries(
+                    CUDNN,
+                    error=f"{CUDNN_WHEEL}: invalid ELF header",
+                    found={CUDNN: CUDNN_WHEEL},
+                    wheels=(Distribution(name="nvidia-cudnn-cu12", version="9.3.0.75"),),
+                ),
+            ),
+            Fires(
+                Severity.ERROR,
+                Action.USER,
+                CUDNN,
+                ("invalid ELF header",),
+                ("pip install --force-reinstall --no-deps 'nvidia-cudnn-cu12==9.3.0.75'",),
+            ),
+        ),
+        Row(
             "an old TensorFlow has no such extra",
             report(
                 gpus=[T4],
