@@ -7,6 +7,7 @@ process (no answer in time, a signal, half a line, garbage), the parent gets an 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,6 +30,10 @@ __all__ = ["Answer", "Child", "ReaderFailure", "ask"]
 ANSWER_LIMIT_BYTES = 16 * 2**20
 STDERR_KEPT_BYTES = 8 * 2**10
 LAST_WORDS_CHARACTERS = 400
+_CHATTER = re.compile(
+    r"\s*([IW]\d{4} |\d{4}-\d\d-\d\d [\d:.]+: [IW] |WARNING: All log messages|To enable the following instructions)"
+)
+"""What TensorFlow logs at INFO and WARNING at every start; what it dies of is logged at ERROR or FATAL."""
 LIMIT_SECONDS = 7 * 24 * 3600.0
 """The longest time limit; an infinite one is as long."""
 
@@ -163,8 +168,8 @@ def _judge(process: _Process, started: float, limit_seconds: float) -> Answer:
 
 
 def _last_words(text: str) -> str:
-    """The last line, as the tail of a sentence."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    """The last line that is more than chatter, as the tail of a sentence."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and _CHATTER.match(line) is None]
     return f"; its last words: {lines[-1][:LAST_WORDS_CHARACTERS]}" if lines else ""
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
-from hwprobe.report import TensorFlow
+from hwprobe.report import Report, TensorFlow
 from hwprobe.rules.cuda_build import cuda_build
 from hwprobe.rules.kernels import every_gpu_has_code
+from hwprobe.rules.presence import gpus_are_hidden, nvidia_gpu_expected
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
 from hwprobe.source import SourceStatus
 from hwprobe.usability import visible_devices_value
@@ -147,6 +148,8 @@ def tensorflow_answers(case: Case) -> Verdict:
         return PASS if source.status is SourceStatus.OK else Skipped(reason=source.reason or "TensorFlow was not asked")
     if source.status is SourceStatus.ABSENT:
         return NotApplicable(reason=source.reason or "no TensorFlow here")
+    if _ends_as_the_driver_does(case.report):
+        return Skipped(reason="the driver's own libraries end a process in the same way, which HWP107 or HWP111 says")
     late = source.status is SourceStatus.TIMEOUT
     # CUDA does not work in a copy of a process that had started it.
     forked = source.error == "CUDA_ERROR_NOT_INITIALIZED"
@@ -160,6 +163,17 @@ def tensorflow_answers(case: Case) -> Verdict:
             action=Action.RETRY if late else None,
         ),
     )
+
+
+def _ends_as_the_driver_does(report: Report) -> bool:
+    """Whether NVML or CUDA, asked on its own, took its process along as it took TensorFlow's."""
+    if not nvidia_gpu_expected(report) or gpus_are_hidden(report):
+        return False
+    runtime, nvml, cuda = (
+        (source.reason or "").partition(";")[0] if source.status is SourceStatus.FAILED else None
+        for source in (report.sources.tensorflow_runtime, report.sources.nvml, report.sources.cuda)
+    )
+    return bool(runtime) and runtime in (nvml, cuda)
 
 
 RULES: tuple[RuleCheck, ...] = (

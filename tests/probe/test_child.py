@@ -158,6 +158,8 @@ def test_a_reader_that_gives_up_says_why(reader: str, expected: Source) -> None:
         ("die", {"signal": 11}, "died by signal 11 (SIGSEGV) without an answer"),
         ("die", {"signal": 6}, "died by signal 6 (SIGABRT) without an answer"),
         ("die", {"signal": 9}, "died by signal 9 (SIGKILL) without an answer"),
+        ("log_and_abort", {}, "died by signal 6 (SIGABRT) without an answer"),
+        ("log_and_abort", {"said": "F0000 no such device"}, "an answer; its last words: F0000 no such device"),
         ("half_line", {}, "ended with exit status 0 in the middle of its answer"),
         ("close_and_go_on", {}, "closed its pipe and went on without an answer"),
         ("raw", {"line": "hello"}, "did not answer as agreed: "),

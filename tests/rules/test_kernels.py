@@ -188,6 +188,30 @@ TABLE: Table = {
         Row("another backend", cpu_only(sources={"tensorflow_runtime": source("absent", "none")}), "not_applicable"),
         Row("not asked", report(sources={"tensorflow_runtime": source("skipped", "--fast")}), "skip"),
         Row(
+            "CUDA takes its process along, and TensorFlow's",
+            report(
+                gpus=[T4],
+                sources={
+                    "cuda": source("failed", "the child process died by SIGABRT without an answer"),
+                    "tensorflow_runtime": source(
+                        "failed", "the child process died by SIGABRT without an answer; its last words: Fatal"
+                    ),
+                },
+            ),
+            "skip",
+        ),
+        Row(
+            "TensorFlow dies of something else than CUDA",
+            report(
+                gpus=[T4],
+                sources={
+                    "cuda": source("failed", "unknown error", code=999, error="CUDA_ERROR_UNKNOWN"),
+                    "tensorflow_runtime": source("failed", "ImportError: numpy.core failed"),
+                },
+            ),
+            Fires(Severity.ERROR, Action.USER, "tensorflow", ("numpy.core failed",)),
+        ),
+        Row(
             "NVML hangs, and TensorFlow with it",
             report(
                 gpus=[T4],
