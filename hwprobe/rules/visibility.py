@@ -9,6 +9,7 @@ from hwprobe.rules.presence import nvidia_gpus
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
 from hwprobe.rules.visible_devices import HIDE_ALL, NO_DEV_FILES, VARIABLE, Entry, read_entries
 from hwprobe.source import SourceStatus
+from hwprobe.usability import visible_devices_value
 
 HIDDEN_BY_ENVIRONMENT = Rule(
     id="HWP301",
@@ -141,19 +142,33 @@ def orders_agree(case: Case) -> Verdict:
             message=f"CUDA's first GPU is {first.label}, which nvidia-smi numbers {first.nvml_index}"
             + (f"; {VARIABLE} selects by index" if wrong else ""),
             evidence={"nvml_indices_in_cuda_order": [str(index) for index in order]},
-            fix=("export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"or by UUID: export {VARIABLE}={first.uuid}"),
+            fix=_order_fix(report, by_cuda, wrong=wrong),
             severity=Severity.WARNING if wrong else None,
         ),
     )
 
 
+def _order_fix(report: Report, by_cuda: list[Gpu], *, wrong: bool) -> tuple[str, ...]:
+    """By UUID the same GPUs stay; the other order gives those that nvidia-smi numbers so, which may be others."""
+    by_uuid = f"export {VARIABLE}={visible_devices_value(by_cuda)}"
+    if not wrong:
+        return ("export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"or by UUID: {by_uuid}")
+    by_index = {gpu.nvml_index: gpu.label for gpu in report.devices}
+    others = ", ".join(by_index.get(index, f"index {index}") for index in _indices(report))
+    return (
+        f"{by_uuid}   # the same as now: {', '.join(gpu.label for gpu in by_cuda)}",
+        f"or export CUDA_DEVICE_ORDER=PCI_BUS_ID   # the same indices then give {others}",
+    )
+
+
 def _indices_mean_others(report: Report, by_cuda: list[Gpu]) -> bool:
+    return any(index != gpu.nvml_index for index, gpu in zip(_indices(report), by_cuda, strict=False))
+
+
+def _indices(report: Report) -> list[int]:
     value = report.host.environment.get(VARIABLE)
-    if value is None:
-        return False
-    entries = [entry for entry in read_entries(value, nvidia_gpus(report)) if entry.problem is None]
-    indices = [int(entry.text) for entry in entries if entry.kind == "index"]
-    return any(index != gpu.nvml_index for index, gpu in zip(indices, by_cuda, strict=False))
+    entries = read_entries(value, nvidia_gpus(report)) if value is not None else ()
+    return [int(entry.text) for entry in entries if entry.problem is None and entry.kind == "index"]
 
 
 RULES: tuple[RuleCheck, ...] = (
