@@ -112,7 +112,7 @@ def _choose(
     for name in preference:
         blocking = [device for device in devices if device.policies[name].usable is not True]
         if not blocking:
-            return name, (_why(name, devices),), rejected
+            return name, (_why(name, devices), *_stepped_down(name, request)), rejected
         rejected[name] = (_why_not(name, blocking), tuple(device.subject for device in blocking))
         if name == request.dtype_policy and not request.allow_fallback:
             raise UnsupportedError(
@@ -123,6 +123,12 @@ def _choose(
         f"{device.label}: {device.policies['float32'].reason}" for device in devices
     )
     return "float32", (reason,), rejected
+
+
+def _stepped_down(chosen: DtypePolicy, request: Request) -> tuple[str, ...]:
+    if request.dtype_policy in (None, chosen):
+        return ()
+    return (f"{request.dtype_policy} was asked for and is not usable here; a fallback was allowed",)
 
 
 def _why(name: DtypePolicy, devices: Sequence[DeviceUsability]) -> str:

@@ -160,6 +160,10 @@ class TestRequests:
         decision = decide(report(gpus=[T4]), Policy(), Request(dtype_policy="mixed_bfloat16", allow_fallback=True))
         assert decision.dtype_policy == "mixed_float16"
         assert "Tesla T4" in decision.rejected["mixed_bfloat16"]
+        said = "mixed_bfloat16 was asked for and is not usable here; a fallback was allowed"
+        assert said in decision.reasons
+        met = decide(report(gpus=[A100]), Policy(), Request(dtype_policy="mixed_bfloat16", allow_fallback=True))
+        assert said not in met.reasons
 
     def test_float16_on_a_cpu_is_refused(self) -> None:
         with pytest.raises(UnsupportedError, match="slower than float32 on every CPU"):

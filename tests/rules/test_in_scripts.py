@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import hwprobe.auto
 from hwprobe.configuration import Applied
+from hwprobe.decide import Request
 from hwprobe.policy import Policy
 from hwprobe.preflight import assess, raise_unmet
 from hwprobe.report import Report
@@ -102,7 +104,7 @@ def test_scripts_on_machines_with_all_libraries(machine: Callable[..., Machine],
         (Case(healthy, quiet, tools), None, []),
         (Case(healthy, loud, tools), None, ["limited by Tesla T4 (7.5)"]),
         (Case(broken, quiet, tools), "HWP111", ["CUDA_ERROR_UNKNOWN (999)"]),
-        (Case(broken, loud, tools), "HWP111", ["float32: no GPU, computing on the CPU", "(999)"]),
+        (Case(broken, loud, tools), "HWP111", ["float32: no usable GPU, computing on the CPU", "(999)"]),
         (Case(lost, quiet, tools), "HWP107", ["NVML_ERROR_UNKNOWN"]),
         (Case(blackwell, quiet, tools), "HWP211", ["has no code for it"]),
         (Case(healthy, quiet, hidden), "HWP301", ['CUDA_VISIBLE_DEVICES="" hides']),
@@ -180,6 +182,26 @@ def test_a_gpu_that_is_not_used_costs_one_line_and_calm_costs_none(
     lines = warnings(capsys.readouterr().err)
     assert len(lines) == len(ids)
     assert all(f"[{id_}; hwprobe explain {id_}]" in line for id_, line in zip(ids, lines, strict=True))
+
+
+@pytest.mark.parametrize("origin", ["argument", "plan"])
+def test_another_dtype_policy_than_the_one_asked_for_costs_one_line(
+    origin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = Request(dtype_policy="mixed_bfloat16", allow_fallback=True)
+    check = assess(report(gpus=[T4_FACTS]), Policy(), request=asked)
+    assert check.decision is not None
+    decision = msgspec.structs.replace(check.decision, origin=origin)
+    if origin == "plan":
+        decision = msgspec.structs.replace(decision, rejected={}, reasons=("the plan of 4 nodes",))
+    applied = Applied(decision=decision, steps=(), findings=check.findings, thread="MainThread", process_id=1)
+    hwprobe.auto._say(applied, True, "mixed_bfloat16")
+    (line,) = warnings(capsys.readouterr().err)
+    assert "mixed_bfloat16 was asked for, and mixed_float16 taken, as allowed: " in line
+    assert ("the plan of 4 nodes" if origin == "plan" else "Tesla T4 (7.5): no bfloat16") in line
+    hwprobe.auto._say(applied, True, "mixed_float16")
+    hwprobe.auto._say(applied, True)
+    assert warnings(capsys.readouterr().err) == []
 
 
 def test_a_calm_place_becomes_a_refusal_with_its_cause_where_a_gpu_is_required() -> None:
