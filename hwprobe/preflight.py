@@ -12,7 +12,7 @@ import msgspec
 from hwprobe.configuration import Decision
 from hwprobe.decide import Request, decide
 from hwprobe.errors import RequirementError, UnsupportedError
-from hwprobe.findings import Finding, Outcome
+from hwprobe.findings import Action, Finding, Outcome
 from hwprobe.knowledge.annotate import annotate
 from hwprobe.policy import CheckWish, FailOn, Policy
 from hwprobe.policy_reader import read_policy
@@ -255,7 +255,7 @@ def _requirement_finding(message: str, subject: str, wanted: str | None, found: 
     return Finding(
         id=rule.id,
         severity=rule.severity,
-        action=rule.action,
+        action=Action.ADMIN if subject == "driver" else rule.action,
         subject=subject,
         title=rule.title,
         message=message,

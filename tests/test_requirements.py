@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hwprobe.decide import decide
 from hwprobe.errors import InputError
 from hwprobe.policy import Policy
+from hwprobe.preflight import assess
 from hwprobe.report import Report
 from hwprobe.requirements import parse_requirements, parse_size, unmet_requirements
 from tests.reports import A100, CPU_ONLY, GB10, P100, RTX_5090, T4, cpu_only, gpu, lost, report
@@ -70,6 +71,13 @@ def test_a_requirement_that_holds_is_silent(text: str, facts: Report) -> None:
 def test_a_requirement_that_does_not_hold_says_by_how_much(text: str, facts: Report, says: str) -> None:
     (message,) = unmet(text, facts)
     assert says in message
+
+
+@pytest.mark.parametrize(("text", "who"), [("driver>=999", "admin"), ("tensorflow>=9", "user"), ("gpus>=9", "user")])
+def test_who_has_to_act_on_what_is_lacking(text: str, who: str) -> None:
+    check = assess(report(gpus=[T4]), Policy(), requirements=parse_requirements([text]))
+    assert check.primary is not None
+    assert (check.primary.id, check.primary.action.value) == ("HWP950", who)
 
 
 def test_unified_memory_counts_as_the_hosts() -> None:
