@@ -181,6 +181,19 @@ def test_rules_and_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no rule HWP299" in capsys.readouterr().err
 
 
+def test_explain_says_where_the_policy_comes_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HWPROBE_POLICY", raising=False)
+    assert main(["explain", "--target", "Tesla T4"]) == 0
+    assert "policy default (from: default)" in capsys.readouterr().out
+    assert main(["explain", "--target", "Tesla T4", "--policy", "float32"]) == 0
+    assert "policy float32 (from: argument)" in capsys.readouterr().out
+    monkeypatch.setenv("HWPROBE_POLICY", "float32")
+    assert main(["explain", "--target", "Tesla T4"]) == 0
+    assert "policy float32 (from: environment)" in capsys.readouterr().out
+
+
 def test_the_schema_is_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", "check"]) == 0
     jsonschema.Draft202012Validator.check_schema(json.loads(capsys.readouterr().out))

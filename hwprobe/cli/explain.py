@@ -38,7 +38,7 @@ def explain(
 
     site = read_policy(policy)
     with waiting() as on_wait:
-        result = check(policy=site, fast=fast, report=other_machine(from_, target, tensorflow), on_wait=on_wait)
+        result = check(policy=policy, fast=fast, report=other_machine(from_, target, tensorflow), on_wait=on_wait)
     write_explanation(result, site, sys.stdout)
 
 
