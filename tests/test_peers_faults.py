@@ -188,7 +188,7 @@ def test_f9_a_chosen_gpu_is_the_first_of_this_process(machine: Callable[..., Mac
 def test_f10_a_cpu_is_said_to_be_one_and_nothing_is_critical() -> None:
     """A tool reported a passed test without saying where it ran, beside seven critical faults."""
     check = assess(cpu_only(), Policy())
-    assert write(check, "text").splitlines()[0] == "float32: no GPU, computing on the CPU"
+    assert write(check, "text").splitlines()[0] == "float32: no usable GPU, computing on the CPU"
     assert (check.findings, check.exit_status) == ((), 0)
 
 

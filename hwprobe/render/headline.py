@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hwprobe.configuration import Decision
+from hwprobe.findings import Severity
 from hwprobe.preflight import Check
 from hwprobe.render.printable import printable
 from hwprobe.usability import CPU_SUBJECT
@@ -18,11 +19,18 @@ def headline(check: Check) -> str:
         return printable(f"error: {check.error}")
     if check.verdict == "ready" and check.decision is not None:
         return decision_line(check.decision)
-    cause = check.primary or (check.findings[0] if check.findings else None)
-    if cause is None:
-        return "unknown: no source could tell which GPUs this process has"
+    cause = check.primary or next(filter(check.fails, check.findings), None)
+    if cause is None or (check.verdict == "unknown" and cause.severity is not Severity.ERROR):
+        return printable(f"unknown: no source could tell which GPUs this process has{_what_cuda_said(check)}")
     state = "unknown" if check.verdict == "unknown" else "not ready"
     return printable(f"{state}: {cause.message} [{cause.id}]")
+
+
+def _what_cuda_said(check: Check) -> str:
+    if check.report is None:
+        return ""
+    source = check.report.sources.cuda
+    return f" (CUDA: {source.status.value}: {source.reason})" if source.reason else f" (CUDA: {source.status.value})"
 
 
 def decision_line(decision: Decision) -> str:
@@ -41,7 +49,7 @@ def decision_line(decision: Decision) -> str:
         agreed = ", ".join(decision.reasons).removeprefix(f"{decision.dtype_policy}: ")
         return printable(f"{what}: {agreed}")
     if on_cpu:
-        return printable(f"{what}: no GPU, computing on the CPU")
+        return printable(f"{what}: no usable GPU, computing on the CPU")
     limiting = _folded([labels[subject] for subject in decision.limited_by if subject in labels])
     if decision.rejected and limiting and len(labels) > len(decision.limited_by):
         return printable(f"{what}: limited by {limiting}")

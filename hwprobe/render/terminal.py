@@ -40,7 +40,7 @@ class Page:
         self._console.print(text, style=style, soft_wrap=True)
 
     def table(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, right: int = 0) -> None:
-        """Write a table. Where it is too wide, cells are folded.
+        """Write a table. Where it is too wide, cells are folded, those with numbers last.
 
         Args:
             titles: Heads of the columns.
@@ -52,7 +52,8 @@ class Page:
 
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column, title in enumerate(titles):
-            table.add_column(title, justify="right" if column < right else "left", overflow="fold")
+            number = column < right
+            table.add_column(title, justify="right" if number else "left", overflow="fold", no_wrap=number)
         for row in rows:
             table.add_row(*row)
         self._console.print(table)

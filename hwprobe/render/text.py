@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TextIO
 
 from hwprobe.findings import Finding, worst_first
-from hwprobe.gpu import Gpu
+from hwprobe.gpu import Gpu, GpuMemory
 from hwprobe.preflight import Check
 from hwprobe.render.headline import decision_line, headline
 from hwprobe.render.printable import printable
@@ -84,14 +84,23 @@ def _tensor_cores(gpu: Gpu) -> str:
 
 
 def memory_text(gpu: Gpu, report: Report) -> str:
-    """Free of total memory of a GPU in GiB, in words where there are no numbers."""
+    """Free of total memory in GiB, of a GPU or of its visible instances; in words where there are no numbers."""
+    visible = [one.memory for one in gpu.mig.instances if one.visible] if gpu.mig is not None else []
+    if visible:
+        return ", ".join(_free_of_total(memory) for memory in visible)
     memory = gpu.memory
     if memory.total_bytes is None:
         if memory.kind == "unified" and report.host.memory_total_bytes is not None:
             return f"unified, {report.host.memory_total_bytes / 2**30:.0f} GiB with the host"
         return "unified" if memory.kind == "unified" else "unknown"
-    total = f"{memory.total_bytes / 2**30:.1f} GiB"
-    return f"{'unknown' if memory.free_bytes is None else f'{memory.free_bytes / 2**30:.1f}'} of {total}"
+    return _free_of_total(memory)
+
+
+def _free_of_total(memory: GpuMemory) -> str:
+    free, total = (
+        "unknown" if size is None else f"{size / 2**30:.1f}" for size in (memory.free_bytes, memory.total_bytes)
+    )
+    return f"{free} of {total} GiB"
 
 
 def state_text(gpu: Gpu) -> str:
@@ -139,6 +148,8 @@ def _keras_version(report: Report) -> str:
     if keras is None:
         described = report.sources.tensorflow_build.status is SourceStatus.SKIPPED
         return "" if described else "no Keras"
+    if keras.legacy and keras.tf_keras_version:
+        return f"tf_keras {keras.tf_keras_version} as tf.keras (TF_USE_LEGACY_KERAS)"
     version = f"Keras {keras.version}" if keras.version else f"tf_keras {keras.tf_keras_version}"
     return f"{version} on {keras.backend}" if keras.backend not in (None, "tensorflow") else version
 

@@ -232,7 +232,7 @@ def test_auto_configure_works_where_nothing_but_tensorflow_can_be_asked(machine:
     ends = python_in_forks([Case(m, f"{STAND_IN.format(system=system)}\n{CONFIGURE}") for system in systems])
     for system, end in zip(systems, ends, strict=True):
         assert end.stdout.splitlines() == ["float32 True True", f"{system} None ok {len(LINUX_ONLY)}"], end.stderr
-        assert "hwprobe: float32: no GPU, computing on the CPU" in end.stderr
+        assert "hwprobe: float32: no usable GPU, computing on the CPU" in end.stderr
 
 
 def test_the_same_machine_as_linux_reads_all_that(machine: MakeMachine) -> None:

@@ -58,7 +58,7 @@ CASES = {
     ),
     "a CPU": (
         cpu_only(),
-        ["float32: no GPU, computing on the CPU", "CPU\n  mixed_bfloat16  no       the CPU has no AMX"],
+        ["float32: no usable GPU, computing on the CPU", "CPU\n  mixed_bfloat16  no       the CPU has no AMX"],
     ),
 }
 

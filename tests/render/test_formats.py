@@ -7,17 +7,21 @@ import json
 import re
 from xml.etree import ElementTree as Xml
 
+import msgspec
 import pytest
 
+from hwprobe.gpu import GpuMemory, MigInstance
 from hwprobe.policy import CheckWish, Policy
 from hwprobe.preflight import Check, assess
 from hwprobe.render.formats import FORMATS, exit_status, write
 from hwprobe.render.headline import headline
 from hwprobe.render.nfd import write_nfd
 from hwprobe.render.termination import LIMIT_BYTES
+from hwprobe.render.text import memory_text, versions_line
+from hwprobe.report import Keras
 from hwprobe.requirements import parse_requirements
 from hwprobe.serialize import from_json, to_json
-from tests.reports import A100, GTX_1660_TI, RTX_5090, T4, cpu_only, gpu, hidden, lost, report, source
+from tests.reports import A100, GTX_1660_TI, RTX_5090, T4, cpu_only, gpu, hidden, lost, mig, report, source
 from tests.schema import valid
 
 CLEAR_SCREEN = "\x1b[2J"
@@ -88,13 +92,63 @@ def test_the_exit_status_follows_the_verdict() -> None:
     ("name", "line"),
     [
         ("ready on a GPU", "mixed_bfloat16 without loss scaling: NVIDIA A100-SXM4-80GB (8.0)"),
-        ("ready on a CPU", "float32: no GPU, computing on the CPU"),
+        ("ready on a CPU", "float32: no usable GPU, computing on the CPU"),
         ("limited", "mixed_float16 with dynamic loss scaling: limited by Tesla T4 (7.5)"),
     ],
 )
 def test_the_answer_stands_first(name: str, line: str) -> None:
     assert headline(CHECKS[name]) == line
     assert write(CHECKS[name], "text").splitlines()[0] == line
+
+
+def test_what_is_unknown_is_not_blamed_on_a_finding_that_has_nothing_to_do_with_it() -> None:
+    facts = report(
+        gpus=[],
+        lists=(),
+        keras=Keras(version="3.15.1", tf_keras_version="2.21.0", backend="tensorflow"),
+        sources={
+            "nvml": source("timeout", "no answer within 4 s"),
+            "cuda": source("timeout", "no answer within 4 s"),
+            "tensorflow_runtime": source("skipped", "--fast"),
+        },
+    )
+    one = assess(facts, Policy(check=CheckWish(ignore=("HWP1",))))
+    assert (one.verdict, [finding.id for finding in one.findings]) == ("unknown", ["HWP219"])
+    said = "unknown: no source could tell which GPUs this process has (CUDA: timeout: no answer within 4 s)"
+    assert headline(one) == said
+    assert headline(CHECKS["unknown"]).startswith("unknown: ")
+    assert headline(check(facts, fail_on="never")).endswith("[HWP108]")
+
+
+def test_information_that_fails_the_check_is_the_one_that_the_headline_names() -> None:
+    (finding,) = check(report(gpus=[GTX_1660_TI]), fail_on="info").findings
+    assert headline(check(report(gpus=[GTX_1660_TI]), fail_on="info")) == f"not ready: {finding.message} [HWP401]"
+
+
+def test_the_memory_of_a_mig_instance_is_what_the_process_has() -> None:
+    half = MigInstance(
+        uuid="MIG-1", name="MIG 3g.40gb", memory=GpuMemory(total_bytes=40 * 2**30, free_bytes=39 * 2**30), visible=True
+    )
+    other = msgspec.structs.replace(half, uuid="MIG-2", visible=False)
+    assert memory_text(mig(A100, half, other), report()) == "39.0 of 40.0 GiB"
+    whole = memory_text(A100, report())
+    assert memory_text(mig(A100, other), report()) == whole
+
+
+def test_the_versions_name_the_keras_that_is_in_force() -> None:
+    both = Keras(version="3.15.1", tf_keras_version="2.21.0", backend="tensorflow")
+    assert "Keras 3.15.1" in versions_line(report(keras=both))
+    legacy = versions_line(report(keras=msgspec.structs.replace(both, legacy=True)))
+    assert "tf_keras 2.21.0 as tf.keras" in legacy
+    assert "3.15.1" not in legacy
+
+
+def test_on_a_narrow_terminal_the_indices_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hwprobe.render.terminal.LOG_WIDTH", 80)
+    lines = write(check(report(gpus=[lost(A100), A100])), "text").splitlines()
+    (head,) = [line for line in lines if line.startswith("NVML")]
+    assert head.split()[:4] == ["NVML", "CUDA", "TensorFlow", "GPU"]
+    assert max(map(len, lines[lines.index(head) : lines.index(head) + 6])) <= 80
 
 
 def test_text_shows_the_devices_the_versions_and_what_to_type() -> None:
