@@ -34,11 +34,12 @@ def calibrate(factory: str, steps: int, format_: str, save: Path | None, plot: P
     from hwprobe.serialize import to_json
 
     result = _calibrate(_load(factory), factory, steps)
+    # Before the files: a place that cannot be written must not cost the minutes that this took.
+    click.echo(to_json(result, indent=2) if format_ == "json" else str(result))
     if save is not None:
         result.save(save)
     if plot is not None:
         result.plot(plot)
-    click.echo(to_json(result, indent=2) if format_ == "json" else str(result))
 
 
 def _calibrate(function: Callable[[], Any], factory: str, steps: int) -> Calibration:
@@ -63,7 +64,10 @@ def _parts(function: Callable[[], Any], factory: str) -> tuple[Any, Any, Any]:
             policies.enter_context(global_policy(family, "mixed_float16"))
         parts = function()
     if not isinstance(parts, (tuple, list)) or len(parts) != 3:
-        raise InputError(f"{factory!r}: expected it to return (model, loss, data), got {type(parts).__qualname__}")
+        many = f" of {len(parts)}" if isinstance(parts, (tuple, list)) else ""
+        raise InputError(
+            f"{factory!r}: expected it to return (model, loss, data), got {type(parts).__qualname__}{many}"
+        )
     return parts[0], parts[1], parts[2]
 
 

@@ -216,12 +216,13 @@ def underflow_share(model: Any, family: KerasFamily, loss: Any, scale: float, ba
 def _loss_function(loss: Any, family: KerasFamily) -> Callable[[Any, Any, Any], Any]:
     import tensorflow as tf
 
+    expected = f"loss: expected a Keras loss or a function of targets and predictions, got {loss!r}"
     try:
         function = family.module.losses.get(loss)
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"loss: expected a Keras loss or a function of targets and predictions, got {loss!r}"
-        ) from error
+        raise InputError(expected) from error
+    if function is None:
+        raise InputError(expected)
     is_object = isinstance(function, family.module.losses.Loss)
 
     def compute(y_true: Any, y_pred: Any, sample_weight: Any) -> Any:

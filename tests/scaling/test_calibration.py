@@ -210,7 +210,8 @@ class TestWhatIsTaken:
             ("no batch", {"data": []}, "there is no batch"),
             ("no iterable", {"data": 5}, "expected an iterable of batches"),
             ("batches without targets", {"data": [np.ones((4, 4))]}, "a batch is"),
-            ("no loss", {"loss": "mean_cubed_error"}, "expected a Keras loss"),
+            ("a loss that is not known", {"loss": "mean_cubed_error"}, "expected a Keras loss"),
+            ("no loss", {"loss": None}, "expected a Keras loss"),
             ("no model", {"model": 5}, "expected a Keras model"),
             ("NaN in the data", {"data": [(np.full((4, 4), np.nan), np.ones((4, 1)))]}, "not finite even in float32"),
             ("a loss without the model", {"loss": lambda y, p: tf.reduce_sum(0.0 * p)}, "all gradients are zero"),
@@ -312,6 +313,12 @@ class TestCommand:
         assert json.loads(result.stdout)["schema"] == "hwprobe.calibration/1"
         assert Calibration.load(tmp_path / "result.json").steps == 3
 
+    @pytest.mark.parametrize("option", ["--save", "--plot"])
+    def test_the_result_is_not_lost_where_a_file_cannot_be_written(self, call, float32, option):
+        result = call("calibrated_models:graph", "--steps", "3", option, "no/such/folder.svg")
+        assert isinstance(result.exception, InputError)
+        assert "scales that fit" in result.output
+
     def test_a_model_that_cannot_be_copied_is_built_under_each_policy(self, call, float32):
         result = call("calibrated_models:subclassed", "--steps", "3")
         assert result.exit_code == 0, result.output
@@ -322,7 +329,7 @@ class TestCommand:
             ("calibrated_models", "expected MODULE:FUNCTION"),
             ("no_such_module:f", "there is no module no_such_module"),
             ("calibrated_models:nothing", "has no function nothing"),
-            ("calibrated_models:half", r"expected it to return \(model, loss, data\)"),
+            ("calibrated_models:half", r"expected it to return \(model, loss, data\), got tuple of 2"),
         ],
     )
     def test_a_factory_that_cannot_be_used_is_refused(self, call, factory, message):
