@@ -111,6 +111,11 @@ def _on_gpu(name: DtypePolicy, gpu: Gpu, tensorflow: TensorFlow | None, backend:
         return Usable(usable=False, reason=f"the device does not work: {gpu.error}")
     if gpu.kind == "other":
         return _on_other_gpu(name)
+    if name != "float32":
+        # What no other TensorFlow would change is said before what one would.
+        lacking = _lacking_tensor_cores(name, gpu)
+        if lacking is not None:
+            return lacking
     if backend is None:
         code = _code_verdict(gpu, tensorflow)
     else:
@@ -121,7 +126,9 @@ def _on_gpu(name: DtypePolicy, gpu: Gpu, tensorflow: TensorFlow | None, backend:
         release_verdict = _release_allows(name, tensorflow)
         if release_verdict is not None:
             return release_verdict
-    return _half_precision(name, gpu, code)
+    if gpu.tensor_cores is None:
+        return Usable(usable=None, reason="whether it has Tensor Cores is not known")
+    return Usable(usable=True, reason=f"Tensor Cores for {_HALF_NAME[name]}; {code.reason}")
 
 
 def _on_other_gpu(name: DtypePolicy) -> Usable:
@@ -153,13 +160,11 @@ def _code_verdict(gpu: Gpu, tensorflow: TensorFlow | None) -> Usable:
     return Usable(usable=True, reason=code.reason)
 
 
-def _half_precision(name: DtypePolicy, gpu: Gpu, code: Usable) -> Usable:
+def _lacking_tensor_cores(name: DtypePolicy, gpu: Gpu) -> Usable | None:
     half = _HALF_NAME[name]
-    if gpu.tensor_cores is None:
-        return Usable(usable=None, reason="whether it has Tensor Cores is not known")
-    if half not in gpu.tensor_cores:
-        return Usable(usable=False, reason=_no_tensor_cores(half, gpu, gpu.compute_capability))
-    return Usable(usable=True, reason=f"Tensor Cores for {half}; {code.reason}")
+    if gpu.tensor_cores is None or half in gpu.tensor_cores:
+        return None
+    return Usable(usable=False, reason=_no_tensor_cores(half, gpu, gpu.compute_capability))
 
 
 def _no_tensor_cores(half: str, gpu: Gpu, capability: ComputeCapability | None) -> str:

@@ -207,6 +207,18 @@ class TestEveryDevice:
         ]
         assert answer.devices[0].reason.startswith("no bfloat16 in its Tensor Cores")
 
+    def test_what_the_board_lacks_is_said_before_what_the_release_lacks(self) -> None:
+        answer = ask("T4, K80, A100 80GB, tensorflow 2.12")
+        assert [device.reason for device in answer.devices] == [
+            "no bfloat16 in its Tensor Cores (compute capability 7.5; bfloat16 needs 8.0)",
+            "no Tensor Cores: compute capability 3.7, they begin with 7.0",
+            "TensorFlow 2.12 lacks bfloat16 kernels on GPUs; 2.13 is the first with them",
+        ]
+
+    def test_without_tensorflow_a_board_that_cannot_is_not_called_unknown(self) -> None:
+        usable = [device.usable for device in ask("T4, A100 80GB, no tensorflow").devices]
+        assert usable == [False, None]
+
     def test_what_was_taken_for_granted_goes_along(self) -> None:
         answer = ask("A100")
         assert answer.origin == "A100"
