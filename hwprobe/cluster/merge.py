@@ -202,7 +202,7 @@ def _differences(kinds: Kinds, *, wishes_matter: bool, preference_matters: bool)
         _difference("gpu_count", kinds, lambda record: str(record.gpu_count)),
     ]
     if wishes_matter:
-        found.append(_difference("wishes", kinds, _wishes(preference_matters), lambda _: True))
+        found.append(_difference("wishes", kinds, _wishes(kinds, preference_matters), lambda _: True))
     return tuple(difference for difference in found if difference is not None)
 
 
@@ -245,20 +245,35 @@ def _gpus(record: NodeRecord) -> str:
     return ", ".join(f"{kind.count} x {kind.label}" for kind in record.gpus) or "no GPU"
 
 
-def _wishes(preference_matters: bool) -> Callable[[NodeRecord], str]:
+def _wishes(kinds: Kinds, preference_matters: bool) -> Callable[[NodeRecord], str]:
+    """Give what a node wants, as far as the nodes do not all want it."""
+    all_wishes = [_single_wishes(record, preference_matters) for record, _ in kinds]
+    differing = [place for place, wishes in enumerate(zip(*all_wishes, strict=True)) if len(set(wishes)) > 1]
+
     def text(record: NodeRecord) -> str:
-        wishes = record.wishes
-        scaling = "; ".join(f"{name}: {scaling}" for name, scaling in sorted(wishes.loss_scaling.items()))
-        preference = f"{', '.join(wishes.prefer)} (CPU: {', '.join(wishes.cpu)}); " if preference_matters else ""
-        return f"{preference}{scaling}; TF32 {'on' if wishes.tf32 else 'off'}"
+        wishes = _single_wishes(record, preference_matters)
+        return ", ".join(wishes[place] for place in differing)
 
     return text
 
 
+def _single_wishes(record: NodeRecord, preference_matters: bool) -> list[str]:
+    wishes = record.wishes
+    single = [f"{name}: {scaling}" for name, scaling in sorted(wishes.loss_scaling.items())]
+    single.append(f"TF32 {'allowed' if wishes.tf32 else 'off'}")
+    if preference_matters:
+        single += [" before ".join(wishes.prefer), f"{' before '.join(wishes.cpu)} on a CPU"]
+    return single
+
+
 def _difference_problem(difference: Difference) -> str:
     values = "; ".join(f"{value} on {nodes}" for value, nodes in difference.values.items())
-    name = {"wishes": "what the policies want"}.get(difference.what, f"the version of {difference.what}")
-    return f"{name} differs between the nodes: {values}"
+    if difference.what == "wishes":
+        return (
+            f"what the policies want differs between the nodes: {values}. Give all of them one policy, or name it for "
+            "all: hwprobe plan --policy"
+        )
+    return f"the version of {difference.what} differs between the nodes: {values}"
 
 
 def _notes(gathering: Gathering, kinds: Kinds, choice: _Choice | None) -> tuple[NodeNote, ...]:

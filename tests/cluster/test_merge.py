@@ -154,17 +154,30 @@ def test_gpu_counts_and_drivers_that_differ_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "wishes",
+    ("wishes", "says"),
     [
-        {"prefer": ("mixed_float16", "float32")},
-        {"tf32": False},
-        {"loss_scaling": {**WISHES.loss_scaling, "mixed_float16": LossScaling.static(64.0)}},
+        (
+            {"prefer": ("mixed_float16", "float32")},
+            "mixed_bfloat16 before mixed_float16 before float32 on n1; mixed_float16 before float32 on n2",
+        ),
+        ({"cpu": ("mixed_bfloat16",)}, "float32 on a CPU on n1; mixed_bfloat16 on a CPU on n2"),
+        ({"tf32": False}, "TF32 allowed on n1; TF32 off on n2"),
+        (
+            {"loss_scaling": {**WISHES.loss_scaling, "mixed_float16": LossScaling.static(64.0)}},
+            "mixed_float16: dynamic loss scaling on n1; mixed_float16: static loss scaling at 64 on n2",
+        ),
+        (
+            {"cpu": ("mixed_bfloat16",), "tf32": False},
+            "TF32 allowed, float32 on a CPU on n1; TF32 off, mixed_bfloat16 on a CPU on n2",
+        ),
     ],
+    ids=["preference", "preference on a CPU", "TF32", "loss scaling", "two things"],
 )
-def test_nodes_whose_policies_want_different_things_do_not_agree(wishes: dict[str, Any]) -> None:
+def test_nodes_whose_policies_want_different_things_do_not_agree(wishes: dict[str, Any], says: str) -> None:
+    """What all of them want is not repeated."""
     plan = merge([a100("n1"), wishing(a100("n2"), **wishes)])
     assert not plan.agreed
-    assert plan.problems[0].startswith("what the policies want differs between the nodes")
+    assert plan.problems[0].startswith(f"what the policies want differs between the nodes: {says}. Give all of them")
     assert merge([a100("n1"), wishing(a100("n2"), **wishes)], wishes=WISHES).agreed
 
 
