@@ -70,7 +70,10 @@ LISTS_FEWER = Rule(
     title="TensorFlow lists fewer GPUs than CUDA",
     severity=Severity.ERROR,
     action=Action.USER,
-    after=("HWP102", "HWP105", "HWP107", "HWP108", "HWP205", "HWP206", "HWP208", "HWP209", "HWP211", "HWP223"),
+    after=(
+        *("HWP102", "HWP105", "HWP107", "HWP108", "HWP205", "HWP206", "HWP208", "HWP209", "HWP211", "HWP223"),
+        "HWP306",
+    ),
     explanation=Explanation(
         checks="Whether TensorFlow lists every GPU that the CUDA driver gives this process.",
         matters="TensorFlow drops a GPU without an exception and, at the default log level, often without a word. What "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hwprobe.findings import Action, Explanation, Rule, Severity
 from hwprobe.gpu import Gpu
 from hwprobe.report import Report
-from hwprobe.rules.presence import nvidia_gpus
+from hwprobe.rules.presence import nvidia_driver_present, nvidia_gpu_expected, nvidia_gpus
 from hwprobe.rules.verdict import PASS, Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
 from hwprobe.rules.visible_devices import HIDE_ALL, NO_DEV_FILES, VARIABLE, Entry, read_entries
 from hwprobe.source import SourceStatus
@@ -30,19 +30,23 @@ HIDDEN_BY_ENVIRONMENT = Rule(
 
 def environment_hides_no_gpu(case: Case) -> Verdict:
     """HWP301."""
-    value = case.report.host.environment.get(VARIABLE)
-    gpus = nvidia_gpus(case.report)
-    if value is None or not gpus:
-        return NotApplicable(reason=f"{VARIABLE} is not set" if value is None else "no NVIDIA GPU is known here")
+    report = case.report
+    value = report.host.environment.get(VARIABLE)
+    gpus = nvidia_gpus(report)
+    if value is None:
+        return NotApplicable(reason=f"{VARIABLE} is not set")
+    # Where NVML does not answer nobody names the GPUs: CUDA itself obeys the variable.
+    if not gpus and not (nvidia_gpu_expected(report) and nvidia_driver_present(report)):
+        return NotApplicable(reason="no NVIDIA GPU is known here")
     if value.strip() not in HIDE_ALL:
         return PASS
+    some = f"the {len(gpus)} GPUs" if gpus else "the GPUs"
+    hidden = gpus[0].label if len(gpus) == 1 else f"{some} of this machine"
     return (
         Problem(
             subject=VARIABLE,
-            message=f'{VARIABLE}="{value}" hides the {len(gpus)} GPUs of this machine from this process'
-            if len(gpus) > 1
-            else f'{VARIABLE}="{value}" hides {gpus[0].label} from this process',
-            evidence={VARIABLE: value, "gpus": len(gpus)},
+            message=f'{VARIABLE}="{value}" hides {hidden} from this process',
+            evidence={VARIABLE: value, "gpus": len(gpus) or None},
             fix=(f"unset {VARIABLE}",),
         ),
     )

@@ -20,7 +20,7 @@ from tests.reports import (
     source,
     tensorflow_wheel,
 )
-from tests.rules.facts import SECOND_UUID, UUID, with_libraries
+from tests.rules.facts import ABSENT, NODES, SECOND_UUID, UUID, with_libraries
 from tests.rules.table import Fires, Row, Table, check, rows
 
 GT_1030 = gpu("NVIDIA GeForce GT 1030", "6.1", memory_gib=2, pci_device_id="1D01", multiprocessors=3)
@@ -161,6 +161,17 @@ TABLE: Table = {
         Row(
             "a missing library explains it",
             report(gpus=[T4], lists=(), tensorflow=with_libraries("libcudnn.so.9")),
+            "skip",
+        ),
+        Row(
+            "a container without NVML explains it",
+            report(
+                gpus=[T4],
+                lists=(),
+                sources={"nvml": ABSENT},
+                host={"container": "docker", "device_nodes": NODES},
+                environment={"NVIDIA_DRIVER_CAPABILITIES": "compute"},
+            ),
             "skip",
         ),
         Row("no GPU", cpu_only(), "not_applicable"),

@@ -54,6 +54,21 @@ TABLE: Table = {
             report(gpus=[hidden(T4), hidden(A100)], environment={VARIABLE: "-1"}),
             Fires(Severity.WARNING, Action.USER, VARIABLE, ("hides the 2 GPUs",)),
         ),
+        Row(
+            "NVML, which would name them, is not here",
+            report(
+                driver=KERNEL_ONLY,
+                sources=NO_DRIVER,
+                host={"pci_devices": (pci(),), "device_nodes": NODES},
+                environment={VARIABLE: "-1"},
+            ),
+            Fires(Severity.WARNING, Action.USER, VARIABLE, ('"-1" hides the GPUs of this machine',), ("unset ",)),
+        ),
+        Row(
+            "a board without a driver would not compute anyway",
+            cpu_only(host={"pci_devices": (pci(driver=None),)}, environment={VARIABLE: "-1"}),
+            "not_applicable",
+        ),
         Row("names one", report(gpus=[T4], environment={VARIABLE: "0"}), "pass"),
         Row("not set", report(gpus=[T4]), "not_applicable"),
         Row("set where there is nothing to hide", cpu_only(environment={VARIABLE: ""}), "not_applicable"),
