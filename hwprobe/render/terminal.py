@@ -8,6 +8,9 @@ from typing import TextIO
 LOG_WIDTH = 120
 """Columns of a file or pipe, which have no width of their own."""
 
+SHORT = 10
+"""Characters of a word that would only be harder to read in two pieces."""
+
 
 class Page:
     """Where to write, how wide it is, and whether with colour.
@@ -40,7 +43,7 @@ class Page:
         self._console.print(text, style=style, soft_wrap=True)
 
     def table(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, right: int = 0) -> None:
-        """Write a table. Where it is too wide, cells are folded, those with numbers last.
+        """Write a table. Where it is too wide, cells are folded, short words last.
 
         Args:
             titles: Heads of the columns.
@@ -52,8 +55,8 @@ class Page:
 
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column, title in enumerate(titles):
-            number = column < right
-            table.add_column(title, justify="right" if number else "left", overflow="fold", no_wrap=number)
+            short = all(" " not in cell and len(cell) <= SHORT for cell in (title, *(row[column] for row in rows)))
+            table.add_column(title, justify="right" if column < right else "left", overflow="fold", no_wrap=short)
         for row in rows:
             table.add_row(*row)
         self._console.print(table)

@@ -143,11 +143,11 @@ def test_the_versions_name_the_keras_that_is_in_force() -> None:
     assert "3.15.1" not in legacy
 
 
-def test_on_a_narrow_terminal_the_indices_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_narrow_terminal_short_words_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hwprobe.render.terminal.LOG_WIDTH", 80)
     lines = write(check(report(gpus=[lost(A100), A100])), "text").splitlines()
     (head,) = [line for line in lines if line.startswith("NVML")]
-    assert head.split()[:4] == ["NVML", "CUDA", "TensorFlow", "GPU"]
+    assert head.split()[:5] == ["NVML", "CUDA", "TensorFlow", "GPU", "capability"]
     assert max(map(len, lines[lines.index(head) : lines.index(head) + 6])) <= 80
 
 
