@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from hwprobe.cluster.job import Job
-from hwprobe.cluster.nodeset import expand, short_host_name
+from hwprobe.cluster.nodeset import expand, is_plain_name, short_host_name
 from hwprobe.cluster.record import NodeRecord
 from hwprobe.cluster.record_files import UnreadableRecord
 from hwprobe.errors import InputError
@@ -45,7 +45,11 @@ class Expectation:
             if count < 1:
                 raise InputError(f"expected nodes: {count}: at least 1")
             return cls(None, count)
-        names = frozenset(short_host_name(name) for name in expand(text))
+        listed = expand(text)
+        for name in listed:
+            if not is_plain_name(name):
+                raise InputError(f"expected nodes: {name[:80]!r} is neither a number nor the name of a node")
+        names = frozenset(map(short_host_name, listed))
         return cls(names, len(names))
 
 

@@ -19,7 +19,7 @@ _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12})(?:/\d{1,6})?)?")
 _PATTERN = re.compile(r"(?:[^\[\],\s]|\[[^\]]*\])+")
 _LAST_NUMBER = re.compile(r"(.*?)(\d+)(\D*)")
-_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _LIST = re.compile(r"[A-Za-z0-9._,\[\]/ \t\n-]+")
 
 
@@ -107,7 +107,7 @@ def expand(text: str) -> tuple[str, ...]:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a text can be a node's name: letters, digits, dots, hyphens and underscores, 253 characters at most."""
+    """Whether a text can be a node's name: up to 253 letters, digits, `.`, `-` and `_`, no `.` or `-` in front."""
     return len(name) <= 253 and _PLAIN.fullmatch(name) is not None
 
 

@@ -84,10 +84,7 @@ def _from_tf_config(environment: Mapping[str, str]) -> Workers | None:
         for type_ in COMPUTING
         for index, value in enumerate(_member(cluster, type_, list, "cluster."))
     }
-    task = _member(config, "task", dict)
-    type_, index = task.get("type", "worker"), task.get("index", 0)
-    if not isinstance(type_, str) or not _TASK_TYPE.fullmatch(type_) or not isinstance(index, int) or index < 0:
-        raise InputError(f"TF_CONFIG: task: expected a type such as worker and an index from 0, not {str(task)[:80]}")
+    type_, index = _task(_member(config, "task", dict))
     name = f"{type_}-{index}"
     everyone = sum(len(tasks) for tasks in cluster.values() if isinstance(tasks, (list, dict)))
     if everyone < 2 or (type_ in COMPUTING and len(addresses) < 2):
@@ -102,6 +99,17 @@ def _from_tf_config(environment: Mapping[str, str]) -> Workers | None:
         takes_part=type_ in COMPUTING,
         evidence=f"TF_CONFIG names {everyone} tasks",
     )
+
+
+def _task(task: dict[str, Any]) -> tuple[str, int]:
+    type_, index = task.get("type", "worker"), task.get("index", 0)
+    if isinstance(index, str) and _COUNT.fullmatch(index):
+        # As a launcher's variable has it; TensorFlow takes it too (tfconfig_cluster_resolver.py).
+        index = int(index)
+    is_type = isinstance(type_, str) and _TASK_TYPE.fullmatch(type_) is not None
+    if not is_type or not isinstance(index, int) or isinstance(index, bool) or index < 0:
+        raise InputError(f"TF_CONFIG: task: expected a type such as worker and an index from 0, not {str(task)[:80]}")
+    return type_, index
 
 
 def _tf_config(text: str) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def test_a_number_of_nodes_may_be_expected(expect: str | int, problems: tuple[st
     assert merge([a100("n1"), a100("n2")], expect=expect).problems == problems
 
 
-@pytest.mark.parametrize("expect", ["0", "n[1-", "a b;c"])
+@pytest.mark.parametrize("expect", ["0", "n[1-", "a b;c", "-3", "n1,/", "."])
 def test_an_expectation_that_is_none_is_refused(expect: str) -> None:
     with pytest.raises(InputError):
         merge([a100("n1")], expect=expect)

@@ -87,7 +87,9 @@ def test_a_domain_is_cut_off_and_an_address_is_not(name: str, short: str) -> Non
     assert short_host_name(name) == short
 
 
-@pytest.mark.parametrize(("name", "plain"), [("n-1_a.b", True), ("", False), ("a b", False), ("../n1", False)])
+@pytest.mark.parametrize(
+    ("name", "plain"), [("n-1_a.b", True), ("", False), ("a b", False), ("../n1", False), ("-3", False), (".", False)]
+)
 def test_a_plain_name_has_no_separators(name: str, plain: bool) -> None:
     assert is_plain_name(name) is plain
     assert not is_plain_name("x" * 254)

@@ -50,6 +50,10 @@ def test_the_workers_of_tf_config() -> None:
     assert workers.addresses["worker-1"] == Address(host="n2", port=2222)
 
 
+def test_an_index_may_be_text_as_a_launchers_variable_is() -> None:
+    assert found(tf_config(TWO, index="1")).task == "worker-1"
+
+
 def test_the_chief_comes_first_where_there_is_one() -> None:
     workers = found(tf_config({**TWO, "chief": ["[fe80::1]:1"], "ps": ["p:1"], "evaluator": ["e:1"]}, "worker", 1))
     assert (workers.chief, workers.count) == ("chief-0", 3)
@@ -89,7 +93,8 @@ def test_the_launcher_is_found(environment: dict[str, str], launcher: str, count
         ('{"cluster": {"worker": ["n1:1", "n2:70000"]}}', r"cluster.worker\[1\]: expected host:port"),
         ('{"cluster": {"worker": ["n1:1", 7]}}', r"cluster.worker\[1\]: expected host:port"),
         (tf_config(TWO, index=2)["TF_CONFIG"], "task worker-2 is not in cluster"),
-        (tf_config(TWO, index="0")["TF_CONFIG"], "task: expected a type"),
+        (tf_config(TWO, index="one")["TF_CONFIG"], "task: expected a type"),
+        (tf_config(TWO, index=True)["TF_CONFIG"], "task: expected a type"),
         (tf_config(TWO, index=-1)["TF_CONFIG"], "task: expected a type"),
         (tf_config(TWO, type_="Wörker")["TF_CONFIG"], "task: expected a type"),
     ],
