@@ -294,7 +294,7 @@ def _notes(gathering: Gathering, kinds: Kinds, choice: _Choice | None) -> tuple[
             NodeNote(nodes="", text="memory settings differ between the nodes; the most careful of them count")
         )
     notes += [
-        NodeNote(nodes="", text=f"{count} records were left aside, of {whose}")
+        NodeNote(nodes="", text=f"{count} {'record was' if count == 1 else 'records were'} left aside, of {whose}")
         for whose, count in list(gathering.left_aside.items())[:MAX_LISTED]
     ]
     return tuple(notes)

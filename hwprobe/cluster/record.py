@@ -288,11 +288,18 @@ def _problem(findings: Sequence[Finding], report: Report) -> str:
     primary = next((finding for finding in findings if finding.primary), None)
     first = primary or next(iter(findings), None)
     if first is not None:
-        return f"{first.id}: {first.title}"[:MAX_TEXT]
+        return _line(first)
     nvml = report.sources.nvml
     return f"which GPUs there are could not be determined (NVML: {nvml.reason or nvml.status.value})"[:MAX_TEXT]
 
 
 def _notes(findings: Sequence[Finding]) -> tuple[str, ...]:
-    lines = (f"{finding.id}: {finding.title}" for finding in findings if finding.severity is not Severity.INFO)
-    return tuple(line[:MAX_TEXT] for line in dict.fromkeys(lines))[:MAX_NOTES]
+    lines = (_line(finding) for finding in findings if finding.severity is not Severity.INFO)
+    return tuple(dict.fromkeys(lines))[:MAX_NOTES]
+
+
+def _line(finding: Finding) -> str:
+    """Name a finding in the same words on equal nodes: its message may hold a UUID. What was required is the job's."""
+    required = finding.evidence.get("required")
+    asked = f" ({required}, found {finding.evidence.get('found') or 'nothing'})" if required is not None else ""
+    return f"{finding.id}: {finding.title}{asked}"[:MAX_TEXT]

@@ -16,9 +16,14 @@ def plan_summary(plan: Plan) -> str:
     lines += [f"  {problem}" for problem in plan.problems]
     if plan.limited_by and plan.agreed:
         lines.append(f"limited by {plan.limited_by}")
-    lines += [f"  not {policy}: {reason}" for policy, reason in plan.rejected.items()]
+    said = "\n".join(plan.problems)
+    lines += [f"  not {policy}: {reason}" for policy, reason in plan.rejected.items() if reason not in said]
     lines += [_difference(difference) for difference in plan.differences if not difference.blocks]
-    lines += [f"note: {note.nodes}: {note.text}" if note.nodes else f"note: {note.text}" for note in plan.notes]
+    lines += [
+        f"note: {note.nodes}: {note.text}" if note.nodes else f"note: {note.text}"
+        for note in plan.notes
+        if note.text not in said
+    ]
     return "\n".join(printable(line) for line in lines)
 
 

@@ -204,6 +204,16 @@ def test_the_summary_of_a_negative_plan_says_so_first() -> None:
     ]
 
 
+def test_the_summary_says_nothing_twice() -> None:
+    """What keeps a job from starting is among the notes and the refusals too, for those who read the file."""
+    lost = t4("n1", verdict="not_ready", problem="HWP104: A GPU is lost", notes=("HWP104: A GPU is lost", "HWP305: b"))
+    plan = merge([lost], prefer=("mixed_bfloat16",))
+    text = plan_summary(plan)
+    assert (text.count("A GPU is lost"), text.count("no bfloat16"), text.count("HWP305")) == (1, 1, 1)
+    assert len(plan.notes) == 2
+    assert plan.rejected
+
+
 def test_the_summary_holds_no_control_characters() -> None:
     plan = merge([t4("n1", verdict="not_ready", problem="\x1b[31mred\x07")])
     assert "\x1b" not in plan_summary(plan)

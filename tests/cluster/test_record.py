@@ -129,6 +129,16 @@ def test_a_node_that_is_not_ready_names_its_first_cause() -> None:
     assert record_of(gpus=(T4,), verdict="unknown").problem is not None
 
 
+def test_a_requirement_that_is_not_met_says_which() -> None:
+    """It is the job's own, so all nodes of one kind say it in the same words."""
+    unmet = msgspec.structs.replace(
+        finding(Severity.ERROR, primary=True, title="A requirement is not met"),
+        evidence={"required": "gpus>=8", "found": "7"},
+    )
+    record = record_of(gpus=(T4,), findings=(unmet,), verdict="not_ready")
+    assert record.problem == "HWP104: A requirement is not met (gpus>=8, found 7)"
+
+
 def test_a_ready_node_has_notes_and_no_problem() -> None:
     record = record_of(gpus=(T4,), findings=(finding(Severity.WARNING), finding(Severity.INFO, title="Quiet")))
     assert (record.problem, record.notes) == (None, ("HWP104: A GPU is lost",))
