@@ -1,4 +1,4 @@
-"""HWP109 to HWP112 and HWP129: libcuda, and a CUDA that starts and gives every GPU."""
+"""HWP109 to HWP112, HWP129 and HWP130: libcuda, and a CUDA that starts and gives every GPU."""
 
 from __future__ import annotations
 
@@ -332,10 +332,50 @@ def _should_be_given(gpu: Gpu) -> bool:
     return gpu.error is None and not in_mig_mode and gpu.compute_mode in (None, "default")
 
 
+NVML_SHOWS_FEWER = Rule(
+    id="HWP130",
+    name="nvml-shows-fewer",
+    title="NVML does not show a GPU that CUDA gives",
+    severity=Severity.INFO,
+    action=Action.ADMIN,
+    explanation=Explanation(
+        checks="Where both answer: whether NVML, and with it nvidia-smi, shows every GPU that CUDA gives this process.",
+        matters="The GPU computes. But nobody sees its memory in use, its memory errors and its processes: neither "
+        "hwprobe nor a monitor.",
+        fix="`nvidia-smi -L` shows what NVML shows; where it is less than the machine has, start the container or the "
+        "node anew.",
+        reference="CUDA driver API, cuDeviceGetCount; NVML API, nvmlDeviceGetCount",
+    ),
+)
+
+
+def nvml_shows_every_gpu(case: Case) -> Verdict:
+    """HWP130."""
+    report = case.report
+    if report.sources.nvml.status is not SourceStatus.OK or report.sources.cuda.status is not SourceStatus.OK:
+        return Skipped(reason="NVML or CUDA did not say which GPUs there are")
+    given = [gpu for gpu in nvidia_gpus(report) if gpu.cuda_index is not None]
+    if not given:
+        return NotApplicable(reason="CUDA gives this process no GPU")
+    shown = sum(gpu.nvml_index is not None for gpu in report.devices)
+    return tuple(
+        Problem(
+            subject=gpu.subject,
+            message=f"CUDA gives {gpu.label} (CUDA {gpu.cuda_index}), which NVML does not show; it shows {shown}: "
+            "nothing is known of its health",
+            evidence={"cuda_index": gpu.cuda_index, "shown": shown},
+            fix=("nvidia-smi -L",),
+        )
+        for gpu in given
+        if gpu.nvml_index is None
+    )
+
+
 RULES: tuple[RuleCheck, ...] = (
     RuleCheck(CUDA_LIBRARY_MISSING, cuda_library_is_there),
     RuleCheck(CUDA_LIBRARY_COMPAT, compat_library_fits),
     RuleCheck(CUDA_DOES_NOT_START, cuda_starts),
     RuleCheck(CUDA_TIMEOUT, cuda_answers),
     RuleCheck(CUDA_GIVES_FEWER, cuda_gives_every_gpu),
+    RuleCheck(NVML_SHOWS_FEWER, nvml_shows_every_gpu),
 )

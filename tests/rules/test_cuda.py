@@ -1,4 +1,4 @@
-"""HWP109 to HWP112 and HWP129: libcuda, and a CUDA that starts and gives every GPU."""
+"""HWP109 to HWP112, HWP129 and HWP130: libcuda, and a CUDA that starts and gives every GPU."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.rules.facts import (
     CUDA_UNKNOWN,
     NO_DRIVER,
     NODES,
+    SECOND_UUID,
     UUID,
     failed,
     nodes,
@@ -40,6 +41,12 @@ def taken_from_tensorflow(facts: Report) -> Report:
     return msgspec.structs.replace(
         facts, devices=(msgspec.structs.replace(first, visible=False, tensorflow_name=None), *others)
     )
+
+
+def without_nvml(facts: Report, uuid: str) -> Report:
+    """A report in which NVML does not show one of the GPUs."""
+    devices = (msgspec.structs.replace(gpu, nvml_index=None) if gpu.uuid == uuid else gpu for gpu in facts.devices)
+    return msgspec.structs.replace(facts, devices=tuple(devices))
 
 
 TABLE: Table = {
@@ -224,6 +231,23 @@ TABLE: Table = {
             report(gpus=[T4, msgspec.structs.replace(hidden(A100), compute_mode="prohibited")]),
             "pass",
         ),
+    ),
+    "HWP130": (
+        Row(
+            "one of two",
+            without_nvml(report(gpus=[T4, A100]), SECOND_UUID),
+            Fires(
+                Severity.INFO,
+                Action.ADMIN,
+                SECOND_UUID,
+                ("CUDA gives NVIDIA A100-SXM4-80GB (8.0) (CUDA 1), which NVML does not show; it shows 1",),
+                ("nvidia-smi -L",),
+            ),
+        ),
+        Row("both are shown", report(gpus=[T4, A100]), "pass"),
+        Row("a hidden GPU is not CUDA's", report(gpus=[T4, hidden(A100)]), "pass"),
+        Row("CUDA gives none", report(gpus=[hidden(T4)]), "not_applicable"),
+        Row("NVML was not asked", report(gpus=[T4], sources={"nvml": source("skipped", "not needed")}), "skip"),
     ),
 }
 
