@@ -9,6 +9,7 @@ from hwprobe.gpu import Gpu, GpuMemory, MigInstance
 from hwprobe.policy import CheckWish, Policy
 from hwprobe.preflight import check
 from hwprobe.render.formats import write
+from hwprobe.render.text import memory_text
 from hwprobe.report import Distribution, Driver, Report, TensorFlow, TensorFlowDevice
 from tests.cases.table import ERROR, FAIL, INFO, OK, WARN, WARNING, Case, Cases, cases, hold, judged
 from tests.reports import A100, GB10, H100, KERAS_3, T4, V100, cpu_only, gpu, hidden, mig, report, tensorflow_wheel
@@ -669,8 +670,15 @@ def test_c034_the_memory_that_counts_is_the_instances() -> None:
     assert judged(TABLE["C034"][0], "memory>=8GiB").exit_status == 0
 
 
-def test_c036_what_could_not_be_read_is_shown_as_unknown() -> None:
-    assert "unknown" in write(judged(TABLE["C036"][0]), "text")
+def test_c036_what_was_told_is_shown_and_what_could_not_be_read_is_unknown() -> None:
+    told = judged(TABLE["C036"][0])
+    assert "9.5 of 9.5 GiB" in write(told, "text")
+    assert told.report is not None
+    (parent,) = told.report.devices
+    assert parent.memory.total_bytes is None
+    hidden_instance = msgspec.structs.replace(ONE, visible=False)
+    unknown = msgspec.structs.replace(parent, mig=msgspec.structs.replace(parent.mig, instances=(hidden_instance,)))
+    assert memory_text(unknown, told.report) == "unknown"
 
 
 def test_c050_memory_grows_where_it_is_shared() -> None:
