@@ -76,11 +76,43 @@ def keras3_fit(kind):
     return {"finite": bool(all(weights)), "prediction": float(model(x[:1])[0, 0])}
 
 
+SETTINGS = {
+    "clipping": {"global_clipnorm": 0.5},
+    "averaging": {"use_ema": True},
+    "accumulation": {"gradient_accumulation_steps": 2},
+    "overwriting by the average": {"use_ema": True, "ema_overwrite_frequency": 2},
+}
+
+
+def keras3_settings(wrap, settings):
+    """The weights after four good steps in float32 of an optimizer with these settings, or the error."""
+    import keras
+
+    from hwprobe.scaling import wrap_optimizer
+
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        optimizer = keras.optimizers.SGD(0.25, **settings)
+        model.compile(wrap_optimizer(optimizer, "dynamic") if wrap else optimizer, "mse")
+    x = np.linspace(-1.0, 1.0, 32, dtype="float32").reshape(8, 4)
+    try:
+        model.fit(x, x[:, :1] + 1.0, batch_size=4, epochs=2, verbose=0, shuffle=False)
+    except RuntimeError as error:
+        return "merge_call" if "merge_call" in str(error) else str(error)
+    return np.concatenate([each.ravel() for each in model.get_weights()]).tolist()
+
+
 def main():
     cases = {
         f"{kind}, bad replica {bad}": keras3(kind, bad) for kind in ("dynamic", "static=64", "stock") for bad in (0, 1)
     }
     cases |= {f"fit, {kind}": keras3_fit(kind) for kind in ("dynamic", "stock")}
+    cases |= {
+        f"{name}, {'wrapped' if wrap else 'plain'}": keras3_settings(wrap, settings)
+        for name, settings in SETTINGS.items()
+        for wrap in (False, True)
+    }
     json.dump(cases, sys.stdout)
 
 

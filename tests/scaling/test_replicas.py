@@ -56,6 +56,16 @@ def test_fit_with_keras_own_scaler_is_lost(cases):
     assert not cases["fit, stock"]["finite"]
 
 
+@pytest.mark.parametrize("setting", ["clipping", "averaging"])
+def test_settings_of_the_optimizer_inside_work_as_without_scaling(cases, setting):
+    assert cases[f"{setting}, wrapped"] == pytest.approx(cases[f"{setting}, plain"], rel=1e-5)
+
+
+@pytest.mark.parametrize("setting", ["accumulation", "overwriting by the average"])
+def test_what_keras_itself_cannot_do_on_several_replicas_is_no_matter_of_the_scaler(cases, setting):
+    assert (cases[f"{setting}, plain"], cases[f"{setting}, wrapped"]) == ("merge_call", "merge_call")
+
+
 def free_ports(count):
     sockets = [socket.create_server(("localhost", 0)) for _ in range(count)]
     ports = [str(each.getsockname()[1]) for each in sockets]
