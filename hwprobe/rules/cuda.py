@@ -6,7 +6,7 @@ from hwprobe.findings import Action, Explanation, Rule, Severity
 from hwprobe.gpu import Gpu
 from hwprobe.report import Report
 from hwprobe.rules.driver import CUDA_DRIVER_MISMATCH
-from hwprobe.rules.nvml import LOOK_AT_THE_DRIVER
+from hwprobe.rules.nvml import steps_for_driver
 from hwprobe.rules.presence import (
     HIDDEN,
     WSL_NODE,
@@ -218,7 +218,7 @@ def _other_libcuda_in_wsl(report: Report) -> bool:
 
 
 def _cuda_problem(source: Source, report: Report) -> Problem:
-    action, meaning, fix = _START.get(source.code or 0, (Action.ADMIN, "", LOOK_AT_THE_DRIVER))
+    action, meaning, fix = _START.get(source.code or 0, (Action.ADMIN, "", steps_for_driver(source)))
     path = report.driver.cuda_library if report.driver is not None else None
     message = f"CUDA does not start: {source.error or source.reason}"
     message += f" ({source.code})" if source.code is not None else ""

@@ -20,7 +20,8 @@ from hwprobe.source import Source, SourceStatus
 NVML_UNKNOWN = 999
 """NVML_ERROR_UNKNOWN"""
 
-LOOK_AT_THE_DRIVER = ("nvidia-smi", "sudo dmesg | grep -iE 'nvrm|xid'")
+_LOOK_AT_THE_DRIVER = ("nvidia-smi", "sudo dmesg | grep -iE 'nvrm|xid'")
+_INSTALL_THE_DRIVER = ("install the NVIDIA driver anew, on the host: the library that is named here does not load",)
 
 NVML_LIBRARY_MISSING = Rule(
     id="HWP105",
@@ -125,9 +126,19 @@ def nvml_starts(case: Case) -> Verdict:
             + (f" ({source.code})" if source.code is not None else "")
             + ("; this container has lost its GPUs" if container else ""),
             evidence={"code": source.code, "error": source.error, "reason": source.reason},
-            fix=("docker restart CONTAINER   # or delete the pod",) if container else LOOK_AT_THE_DRIVER,
+            fix=("docker restart CONTAINER   # or delete the pod",) if container else steps_for_driver(source),
         ),
     )
+
+
+def steps_for_driver(source: Source) -> tuple[str, ...]:
+    """What an admin does about a library of the driver that does not start, or that does not even load.
+
+    Args:
+        source: How NVML or CUDA failed.
+    """
+    damaged = (source.reason or "").startswith("the loader says: ")
+    return _INSTALL_THE_DRIVER if damaged else _LOOK_AT_THE_DRIVER
 
 
 def _is_about_the_binding(source: Source) -> bool:

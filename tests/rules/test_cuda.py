@@ -118,6 +118,11 @@ TABLE: Table = {
             ),
         ),
         Row(
+            "its library is damaged, of which dmesg knows nothing",
+            without_cuda(T4, cuda=source("failed", "the loader says: /lib/libcuda.so.1: file too short")),
+            Fires(Severity.ERROR, Action.ADMIN, "driver", ("file too short",), ("install the NVIDIA driver anew",)),
+        ),
+        Row(
             "the fabric manager does not run",
             without_cuda(H100, cuda=NOT_READY),
             Fires(Severity.ERROR, Action.DRAIN, "driver", ("(802)", "fabric manager"), ("nvidia-fabricmanager",)),

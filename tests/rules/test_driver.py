@@ -268,6 +268,15 @@ TABLE: Table = {
             ),
         ),
         Row(
+            "its library is damaged, of which dmesg knows nothing",
+            report(
+                driver=KERNEL_ONLY,
+                host={"pci_devices": (pci(),), "device_nodes": NODES},
+                sources={"nvml": source("failed", "the loader says: /lib/libnvidia-ml.so.1: file too short")},
+            ),
+            Fires(Severity.ERROR, Action.ADMIN, "driver", ("file too short",), ("install the NVIDIA driver anew",)),
+        ),
+        Row(
             "a container has lost its GPUs",
             report(
                 driver=KERNEL_ONLY,
