@@ -35,7 +35,7 @@ def find_heads(model: Any) -> Heads | None:
     if not outputs:
         return None
     producers = [operation for tensor in outputs if (operation := _producer(tensor)) is not None]
-    last: set[int] = set()
+    outputs = {id(operation) for operation in producers}
     found: set[int] = set()
     waiting = list(producers)
     while waiting:
@@ -46,10 +46,12 @@ def find_heads(model: Any) -> Heads | None:
         inner = find_heads(operation) if type(operation).__name__ in ("Functional", "Sequential") else None
         if inner is not None:
             found |= inner.computing
-            last |= inner.outputs if operation in producers else frozenset()
+            if id(operation) in outputs:
+                # A model within the model casts nothing: what its own last layers give is what comes out.
+                outputs = outputs - {id(operation)} | inner.outputs
         elif _passes_on(operation):
             waiting.extend(_parents(operation))
-    return Heads(outputs=frozenset({id(operation) for operation in producers} | last), computing=frozenset(found))
+    return Heads(outputs=frozenset(outputs), computing=frozenset(found))
 
 
 def ids_through(embedding: Any) -> tuple[str, ...]:

@@ -105,6 +105,20 @@ def test_a_layer_inside_another_is_named_with_its_path(keras):
     assert {finding.subject for finding in findings if finding.id == "HWP660"} == {f"{inner.name}/deep"}
 
 
+@pytest.mark.parametrize("wrapped", [1, 2])
+@pytest.mark.parametrize(("head", "subjects"), [("float16", 1), ("float32", 0)])
+def test_the_output_of_a_model_inside_a_model_is_that_of_its_own_last_layer(keras, wrapped, head, subjects):
+    last = keras.layers.Dense(8, dtype="float32" if head == "float32" else "mixed_float16", name="last")
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(8), last])
+    path = "last"
+    for _ in range(wrapped):
+        path = f"{model.name}/{path}"
+        inputs = keras.Input((8,))
+        model = keras.Model(inputs, model(inputs))
+    findings = audit(model).findings
+    assert [finding.subject for finding in findings if finding.id == "HWP631"] == [path] * subjects
+
+
 def test_broken_weights_are_not_blamed_on_precision(keras):
     model = _dense(keras)
     model.layers[0].kernel.assign(np.full((8, 16), np.nan))
