@@ -54,7 +54,7 @@ def test_lost_runs_are_counted_and_left_out_of_the_metric():
         (Spread(mean=1.5, least=1.4, greatest=1.6), "mixed_bfloat16 is slower than float32: 1.50 of its time"),
         (Spread(mean=1.2, least=0.9, greatest=1.6), "no difference found in time"),
         (Spread(mean=0.97, least=0.96, greatest=0.98), "no difference found in time"),
-        (None, "no difference found in time"),
+        (None, "no time could be set against float32's"),
     ],
 )
 def test_time_counts_where_every_seed_says_so(ratio, words):
@@ -87,7 +87,12 @@ def test_nothing_measured_is_said():
 
 def test_without_float32_only_stability_is_judged():
     said = task(variant("mixed_float16:dynamic", time_ratio=None)).verdict
-    assert said == ("no run was lost in any of 1 variants", "no difference found in time")
+    assert said == ("no run was lost", "no time could be set against float32's")
+
+
+def test_a_variant_that_lost_every_run_has_no_time_to_compare():
+    said = task(variant("float32"), variant("mixed_float16:none", (None, None, None))).verdict
+    assert "no time could be set against float32's" in said
 
 
 @pytest.mark.parametrize(("scale", "text"), [(32768.0, "2^15"), (1.0, "2^0"), (0.03125, "2^-5"), (100.0, "100")])

@@ -38,7 +38,7 @@ def _not_run(variants: Iterable[VariantResult]) -> list[str]:
 
 def _stability(ran: list[VariantResult]) -> list[str]:
     lost = [f"{each.variant} lost {each.lost} of {len(each.runs)} runs" for each in ran if each.lost]
-    return lost or [f"no run was lost in any of {len(ran)} variants"]
+    return lost or ["no run was lost" + (f" in any of {len(ran)} variants" if len(ran) > 1 else "")]
 
 
 def _metric(task: TaskResult, ran: list[VariantResult]) -> list[str]:
@@ -61,15 +61,17 @@ def _metric(task: TaskResult, ran: list[VariantResult]) -> list[str]:
 
 def _time(ran: list[VariantResult]) -> list[str]:
     sentences = []
+    compared = False
     for each in ran:
         ratio = each.time_ratio
         if ratio is None or each.dtype_policy == "float32" or each.lost == len(each.runs):
             continue
+        compared = True
         if ratio.greatest < 1.0 - NOTICEABLE_TIME:
             sentences.append(f"{each.variant} is faster than float32: {ratio.mean:.2f} of its time")
         elif ratio.least > 1.0 + NOTICEABLE_TIME:
             sentences.append(f"{each.variant} is slower than float32: {ratio.mean:.2f} of its time")
-    return sentences or ["no difference found in time"]
+    return sentences or ["no difference found in time" if compared else "no time could be set against float32's"]
 
 
 def _dynamic_or_static(task: TaskResult, ran: list[VariantResult]) -> list[str]:
