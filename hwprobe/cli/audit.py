@@ -14,6 +14,7 @@ from hwprobe.findings import Severity
 from hwprobe.model.facts import Audit
 
 EXIT_HAZARDS = 1
+EXIT_UNKNOWN = 3
 
 
 @click.command()
@@ -49,34 +50,40 @@ def audit(
     returns the model, (model, batch) or (model, loss, data); with a batch (inputs, targets) the model's loss and
     metrics are judged too.
 
-    Exit status: 0 nothing at or above --fail-on, 1 hazards, 2 wrong usage or a model that cannot be loaded.
+    Exit status: 0 nothing at or above --fail-on, 1 hazards, 2 wrong usage or a model that cannot be loaded, 3 nothing
+    found in a model that could not be probed.
     """
     result = _audit(target, dtype_policy)
     _show(result, format_, output, layers=layers)
     worst = max((finding.severity.rank for finding in result.findings), default=-1)
-    ctx.exit(EXIT_HAZARDS if worst >= Severity(fail_on).rank else 0)
+    if worst >= Severity(fail_on).rank:
+        ctx.exit(EXIT_HAZARDS)
+    ctx.exit(EXIT_UNKNOWN if result.verdict == "unknown" else 0)
 
 
 def _audit(target: str, dtype_policy: str | None) -> Audit:
     from hwprobe.model.audit import audit as audit_model
-    from hwprobe.model.target import call_factory, is_file, load_factory, load_file
+    from hwprobe.model.target import build_on, call_factory, is_file, load_factory, load_file
     from hwprobe.quiet import start_quietly
 
     start_quietly()
     if is_file(target):
         return audit_model(load_file(Path(target)), dtype_policy=dtype_policy)
-    model, batch = _model_and_batch(call_factory(load_factory(target), target))
+    model, batch = _model_and_batch(call_factory(load_factory(target), target), target)
+    build_on(model, batch, target)
     return audit_model(model, batch, dtype_policy=dtype_policy)
 
 
-def _model_and_batch(made: Any) -> tuple[Any, Any]:
+def _model_and_batch(made: Any, target: str) -> tuple[Any, Any]:
+    from hwprobe.model.target import first_batch
+
     if not isinstance(made, tuple):
         return made, None
     if len(made) == 2:
         return made
     if len(made) == 3:
         model, _, data = made
-        return model, next(iter(data), None)
+        return model, first_batch(data, target)
     raise click.UsageError(f"the factory returned {len(made)} things: expected model, (model, batch) or three")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import click
@@ -68,14 +68,16 @@ def compare(
     from hwprobe.model.compare.factory import factory_task
     from hwprobe.model.compare.running import compare_tasks
     from hwprobe.model.compare.tasks import BUILTIN_TASKS, builtin_task
+    from hwprobe.model.users_code import running_users_code
     from hwprobe.quiet import start_quietly
 
     start_quietly()
-    if target is not None:
-        tasks = [factory_task(target)]
-    else:
-        tasks = [builtin_task(name) for name in task_names or BUILTIN_TASKS]
-    with _progress() as progress:
+    # What the built-in tasks raise is hwprobe's own mistake, and is shown whole.
+    with nullcontext() if target is None else running_users_code(target), _progress() as progress:
+        if target is not None:
+            tasks = [factory_task(target)]
+        else:
+            tasks = [builtin_task(name) for name in task_names or BUILTIN_TASKS]
         result = compare_tasks(
             tasks, wanted, seeds=seeds, steps=steps, time_limit_seconds=time_limit, progress=progress
         )

@@ -12,6 +12,7 @@ from hwprobe.model.batches import Batch
 from hwprobe.model.facts import Gradients, LossTerm, MetricProbe, Values
 from hwprobe.model.measure import floating_tensors, values_of, worst_gradient
 from hwprobe.model.untouched import PolicyOf, borrowed, record_calls, set_policies, silence_noise
+from hwprobe.model.users_code import one_line
 
 
 @dataclass
@@ -98,7 +99,7 @@ def run_pass(model: Any, batch: Batch, policy_of: PolicyOf, scales: tuple[float,
             try:
                 _through(model, batch, result, scales, tape)
             except model_errors() as error:
-                result.error = f"{type(error).__name__}: {str(error).strip()}"
+                result.error = f"{type(error).__name__}: {one_line(error)}"
                 result.error_layer = running[-1] if running else None
     return result
 

@@ -6,8 +6,6 @@ import difflib
 import json
 import os
 import sys
-import sysconfig
-import traceback
 import zipfile
 from collections.abc import Callable
 from importlib import import_module
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hwprobe.errors import InputError
+from hwprobe.model.users_code import ORDINARY, one_line, running_users_code, with_place
 
 FORMS = "FILE.keras or module:factory, for instance model.keras or train:make_model"
 
@@ -43,7 +42,7 @@ def load_file(path: Path) -> Any:
             if "safe_mode" in str(error) or "unsafe" in str(error)
             else " Classes of your own are known to a factory: name module:factory, with a function that loads it."
         )
-        raise InputError(f"{path} cannot be loaded: {_one_line(error)}.{hint}") from error
+        raise InputError(f"{path} cannot be loaded: {one_line(error)}.{hint}") from error
 
 
 def load_factory(target: str) -> Callable[[], Any]:
@@ -65,9 +64,9 @@ def load_factory(target: str) -> Callable[[], Any]:
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise InputError(f"{target}: there is no module {error.name!r} here ({here}) or installed") from error
-        raise InputError(f"{target}: {_with_place(error)}") from error
+        raise InputError(f"{target}: {with_place(error)}") from error
     except (ImportError, SyntaxError, *ORDINARY) as error:
-        raise InputError(f"{target}: importing {module_name} failed: {_with_place(error)}") from error
+        raise InputError(f"{target}: importing {module_name} failed: {with_place(error)}") from error
     factory = getattr(module, name, None)
     if factory is None:
         functions = [known for known, value in vars(module).items() if callable(value) and not known.startswith("_")]
@@ -80,21 +79,6 @@ def load_factory(target: str) -> Callable[[], Any]:
     return factory  # type: ignore[no-any-return]
 
 
-ORDINARY = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    NameError,
-    NotImplementedError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-"""What a user's own code raises by mistake."""
-
-
 def call_factory(factory: Callable[[], Any], target: str) -> Any:
     """Call a factory, without arguments.
 
@@ -104,7 +88,32 @@ def call_factory(factory: Callable[[], Any], target: str) -> Any:
     try:
         return factory()
     except (ImportError, *ORDINARY) as error:
-        raise InputError(f"{target}: {_with_place(error)}") from error
+        raise InputError(f"{target}: {with_place(error)}") from error
+
+
+def first_batch(data: Any, target: str) -> Any:
+    """Take the first batch of a factory's data; None where there is none.
+
+    Raises:
+        InputError: The data is no iterable, or it raised an ordinary exception.
+    """
+    with running_users_code(f"{target}: its data gives no batch"):
+        return next(iter(data), None)
+
+
+def build_on(model: Any, batch: Any, target: str) -> None:
+    """Call a model that a factory left without weights once on its batch, which makes them.
+
+    Raises:
+        InputError: The model cannot be called on that batch; the message says where it stopped.
+    """
+    if batch is None or getattr(model, "built", True) or not callable(model):
+        return
+    from hwprobe.model.batches import given_batch
+
+    given = given_batch(batch)
+    with running_users_code(f"{target}: the model cannot be called on its batch"):
+        model(given.x)
 
 
 def _keras_version_of(path: Path) -> str:
@@ -117,20 +126,4 @@ def _keras_version_of(path: Path) -> str:
             metadata = json.loads(archive.read("metadata.json"))
         return str(metadata["keras_version"])
     except (zipfile.BadZipFile, KeyError, TypeError, ValueError, OSError) as error:
-        raise InputError(f"{path} is not a .keras file: {_one_line(error)}") from error
-
-
-def _with_place(error: BaseException) -> str:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
-    place = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}: {_one_line(error)}{place}"
-
-
-_NOT_THE_USERS = (*(str(path) for path in sysconfig.get_paths().values()), str(Path(__file__).parent))
-"""Folders of the standard library, of installed packages and of this one: a mistake is shown in the user's own file."""
-
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{text[:400]}..." if len(text) > 400 else text.rstrip(".")
+        raise InputError(f"{path} is not a .keras file: {one_line(error)}") from error

@@ -57,6 +57,33 @@ def needs(argument):
 def four():
     return 1, 2, 3, 4
 
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.inner = keras.layers.Dense(8, dtype="mixed_float16")
+        self.head = keras.layers.Dense(3)
+
+    def call(self, inputs):
+        return self.head(self.inner(inputs))
+
+def unbuilt():
+    return Own()
+
+def unbuilt_with_batch():
+    return Own(), np.ones((4, 8), "float32")
+
+def unbuilt_with_a_wrong_batch():
+    return Own(), "text"
+
+def no_data():
+    return make_model(), "mse", 5
+
+def broken_data():
+    def batches():
+        raise OSError("the disk is gone")
+        yield
+    return make_model(), "mse", batches()
+
 not_a_function = 7
 """
 
@@ -77,6 +104,16 @@ def test_a_factory_may_bring_a_batch(run, tmp_path, factory):
     answer = from_json(result.stdout, Audit)
     assert answer.probe.passes[0].batch == "given"
     assert answer.probe.loss == "compiled"
+
+
+def test_a_model_without_weights_gets_them_from_its_batch_and_is_unknown_without_one(run, tmp_path):
+    _write(tmp_path, HAZARDOUS)
+    built = run("train:unbuilt_with_batch")
+    assert built.exit_code == 0, built.output
+    assert "probed in float32 and mixed_float16 on: given" in built.output
+    unbuilt = run("train:unbuilt")
+    assert unbuilt.exit_code == 3
+    assert "it was not probed (the model is not built yet" in unbuilt.output
 
 
 def test_the_layers_are_listed_on_request(run, tmp_path):
@@ -138,6 +175,9 @@ def test_a_class_of_ones_own_is_not_known_to_a_file(run, keras, tmp_path):
         ("train:not_a_function", "is a int, not a function"),
         ("train:broken", "train.py:18"),
         ("train:needs", "TypeError"),
+        ("train:no_data", "train:no_data: its data gives no batch: TypeError: 'int' object is not iterable"),
+        ("train:broken_data", "its data gives no batch: OSError: the disk is gone"),
+        ("train:unbuilt_with_a_wrong_batch", "the model cannot be called on its batch: "),
     ],
 )
 def test_a_target_that_cannot_be_loaded_is_named_in_one_sentence(run, tmp_path, target, words):

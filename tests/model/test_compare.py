@@ -206,6 +206,15 @@ def no_loss():
 def no_data():
     return _model(), "mse", []
 
+def wrong_shape():
+    return _model(), "mse", [(np.ones((8, 99), "float32"), np.ones((8, 1), "float32"))]
+
+def broken_data():
+    def batches():
+        yield _data()[0]
+        raise OSError("the disk is gone")
+    return _model(), "mse", batches()
+
 def weighted():
     return _model(), "mse", [(x, y, np.ones(8)) for x, y in _data()]
 """
@@ -248,6 +257,24 @@ def test_a_users_model_is_compared(folder, factory):
 def test_a_factory_that_does_not_fit_is_refused(folder, factory, words):
     with pytest.raises(InputError, match=words):
         factory_task(f"my_task:{factory}")
+
+
+@pytest.mark.parametrize(
+    ("factory", "words"),
+    [
+        ("wrong_shape", "my_task:wrong_shape: ValueError: Exception encountered when calling"),
+        ("broken_data", "my_task:broken_data: OSError: the disk is gone"),
+    ],
+)
+def test_what_a_users_code_raises_while_it_trains_is_told_in_one_sentence(folder, factory, words):
+    result = CliRunner().invoke(
+        compare, [f"my_task:{factory}", "--variants", "float32", "--seeds", "1", "--steps", "4"]
+    )
+    assert isinstance(result.exception, InputError), result.exception
+    assert words in str(result.exception)
+    assert str(result.exception).isprintable()
+    assert "Arguments received" not in str(result.exception)
+    assert "compare.py" not in str(result.exception)
 
 
 def test_a_model_of_tf_keras_is_refused(folder):
