@@ -169,6 +169,13 @@ class TestBoards:
 
 
 class TestMig:
+    def test_a_profile_with_an_attribute_names_its_board_too(self) -> None:
+        labels = {**without(SINGLE, "compute.major", "compute.minor"), "nvidia.com/gpu.count": "1"}
+        (gpu,) = report({**labels, "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb.me"}).devices
+        assert (gpu.name, str(gpu.compute_capability)) == ("NVIDIA H100 80GB HBM3", "9.0")
+        assert gpu.mig is not None
+        assert [one.name for one in gpu.mig.instances] == ["MIG 1g.10gb.me"]
+
     def test_of_the_strategy_single_the_product_names_the_instances(self) -> None:
         (gpu,) = report(SINGLE).devices
         assert gpu.name == "NVIDIA A100-SXM4-40GB"
