@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -114,7 +115,7 @@ class TestOutput:
                 timeout=60,
                 check=False,
             )
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert done.stderr == "error: cannot write standard output: No space left on device\n"
 
     def test_a_reader_that_goes_away_is_no_traceback(self) -> None:
@@ -127,6 +128,14 @@ class TestOutput:
         )
         assert done.stdout.startswith("HWP1")
         assert "Traceback" not in done.stderr
+
+    def test_a_reader_that_has_gone_is_not_a_machine_that_is_not_ready(self) -> None:
+        source, sink = os.pipe()
+        os.close(source)
+        command = [sys.executable, "-m", "hwprobe", "rules"]
+        done = subprocess.run(command, stdout=sink, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        os.close(sink)
+        assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_there_is_no_colour_in_a_file_and_some_on_a_terminal(machine: Callable[..., Machine]) -> None:

@@ -15,6 +15,8 @@ from hwprobe.version import VERSION
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+"""As the shell counts a program that SIGPIPE ended: 1 would say that the machine is not ready."""
 
 _COMMANDS = {
     "audit": "hwprobe.cli.audit:audit",
@@ -88,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is not None:
             return _refuse(f"{error.filename}: {error.strerror or error}", arguments)
-        return _output_lost(error)
+        return _output_lost(error, arguments)
     if callable(result):
         # `hwprobe run`: what the script raises is the script's own, so nothing here or in click may catch it.
         return int(result())
@@ -102,12 +104,12 @@ def _write_every_letter() -> None:
         reconfigure(errors="backslashreplace")
 
 
-def _output_lost(error: OSError) -> int:
+def _output_lost(error: OSError, arguments: Sequence[str]) -> int:
     # Python would complain once more at exit, while flushing what could not be written.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if not isinstance(error, BrokenPipeError):
-        click.echo(f"error: cannot write standard output: {error.strerror or error}", err=True)
-    return 1
+    if isinstance(error, BrokenPipeError):
+        return EXIT_BROKEN_PIPE
+    return _refuse(f"cannot write standard output: {error.strerror or error}", arguments)
 
 
 def _refuse(message: str, arguments: Sequence[str], usage: click.ClickException | None = None) -> int:

@@ -63,13 +63,13 @@ def audit(
 
 def _audit(target: str, dtype_policy: str | None) -> Audit:
     from hwprobe.model.audit import audit as audit_model
-    from hwprobe.model.target import build_on, call_factory, is_file, load_factory, load_file
+    from hwprobe.model.target import FORMS, build_on, call_factory, is_file, load_factory, load_file
     from hwprobe.quiet import start_quietly
 
     start_quietly()
     if is_file(target):
         return audit_model(load_file(Path(target)), dtype_policy=dtype_policy)
-    model, batch = _model_and_batch(call_factory(load_factory(target), target), target)
+    model, batch = _model_and_batch(call_factory(load_factory(target, FORMS), target), target)
     build_on(model, batch, target)
     return audit_model(model, batch, dtype_policy=dtype_policy)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from hwprobe.cli.places import expect_places
 from hwprobe.cli.waiting import waiting
 from hwprobe.files import write_aside
 
@@ -33,6 +34,7 @@ def bench(device: str | None, seconds: float, quick: bool, format_: str, output:
 
     Exit status: 0 measured, 2 wrong usage or no such device.
     """
+    expect_places(output)
     from hwprobe.bench.rules import judge_bench
     from hwprobe.bench.running import QUICK_SECONDS, list_devices
     from hwprobe.bench.running import bench as run_bench

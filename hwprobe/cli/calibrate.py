@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +31,7 @@ def calibrate(factory: str, steps: int, format_: str, save: Path | None, plot: P
     """
     from hwprobe.serialize import to_json
 
-    result = _calibrate(_load(factory), factory, steps)
+    result = _calibrate(factory, steps)
     # Before the files: a place that cannot be written must not cost the minutes that this took.
     click.echo(to_json(result, indent=2) if format_ == "json" else str(result))
     if save is not None:
@@ -42,19 +40,22 @@ def calibrate(factory: str, steps: int, format_: str, save: Path | None, plot: P
         result.plot(plot)
 
 
-def _calibrate(function: Callable[[], Any], factory: str, steps: int) -> Calibration:
+def _calibrate(factory: str, steps: int) -> Calibration:
+    from hwprobe.model.target import call_factory, load_factory
+    from hwprobe.model.users_code import running_users_code
     from hwprobe.scaling.calibrate import calibrate_loss_scale
     from hwprobe.scaling.twins import NotRebuildableError
 
-    model, loss, data = _parts(function, factory)
-    with _progress() as advance:
+    function = load_factory(factory)
+    model, loss, data = _parts(lambda: call_factory(function, factory), factory)
+    with running_users_code(factory), _progress() as advance:
         try:
             return calibrate_loss_scale(model, loss, data, steps, progress=advance)
         except NotRebuildableError:
             return calibrate_loss_scale(lambda: function()[0], loss, data, steps, progress=advance)
 
 
-def _parts(function: Callable[[], Any], factory: str) -> tuple[Any, Any, Any]:
+def _parts(make: Callable[[], Any], factory: str) -> tuple[Any, Any, Any]:
     """Call the factory as training would be set up, so that layers of its own precision stay what they are."""
     from hwprobe.scaling.keras_family import loaded_families
     from hwprobe.scaling.twins import global_policy
@@ -62,32 +63,13 @@ def _parts(function: Callable[[], Any], factory: str) -> tuple[Any, Any, Any]:
     with ExitStack() as policies:
         for family in loaded_families():
             policies.enter_context(global_policy(family, "mixed_float16"))
-        parts = function()
+        parts = make()
     if not isinstance(parts, (tuple, list)) or len(parts) != 3:
         many = f" of {len(parts)}" if isinstance(parts, (tuple, list)) else ""
         raise InputError(
             f"{factory!r}: expected it to return (model, loss, data), got {type(parts).__qualname__}{many}"
         )
     return parts[0], parts[1], parts[2]
-
-
-def _load(factory: str) -> Callable[[], Any]:
-    module_name, _, name = factory.partition(":")
-    if not module_name or not name:
-        raise InputError(f"{factory!r}: expected MODULE:FUNCTION, for instance train:calibration")
-    # A console script does not search the folder that it is called in; `python -m` does.
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - sys.path takes text
-    try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise InputError(f"{factory!r}: there is no module {error.name}, here or installed") from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise InputError(f"{factory!r}: {module_name} has no function {name}")
-    result: Callable[[], Any] = function
-    return result
 
 
 @contextmanager

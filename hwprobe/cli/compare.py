@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from hwprobe.cli.places import expect_places
 from hwprobe.files import write_aside
 from hwprobe.model.compare.facts import Comparison
 from hwprobe.model.compare.variants import DEFAULT_VARIANTS, parse_variants
@@ -64,7 +65,7 @@ def compare(
     if target is not None and task_names:
         raise click.UsageError("name a factory or --task, not both")
     wanted = parse_variants(variants)
-    _expect_places(output, html)
+    expect_places(output, html)
     from hwprobe.model.compare.factory import factory_task
     from hwprobe.model.compare.running import compare_tasks
     from hwprobe.model.compare.tasks import BUILTIN_TASKS, builtin_task
@@ -83,13 +84,6 @@ def compare(
         )
     _show(result, format_, output, html)
     ctx.exit(EXIT_INTERRUPTED if result.stopped == "interrupted" else 0)
-
-
-def _expect_places(*paths: Path | None) -> None:
-    """Refuse a file that cannot be written before minutes are spent, not after."""
-    for path in paths:
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise click.UsageError(f"{path} cannot be written: it is a folder, or its folder does not exist")
 
 
 def _show(result: Comparison, format_: str, output: Path | None, html: Path | None) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 from hwprobe.errors import InputError
 from hwprobe.model.users_code import ORDINARY, one_line, running_users_code, with_place
 
-FORMS = "FILE.keras or module:factory, for instance model.keras or train:make_model"
+FACTORY_FORM = "module:factory, for instance train:make_model"
+FORMS = f"FILE.keras or {FACTORY_FORM}"
 
 
 def is_file(target: str) -> bool:
@@ -45,15 +46,19 @@ def load_file(path: Path) -> Any:
         raise InputError(f"{path} cannot be loaded: {one_line(error)}.{hint}") from error
 
 
-def load_factory(target: str) -> Callable[[], Any]:
+def load_factory(target: str, expected: str = FACTORY_FORM) -> Callable[[], Any]:
     """Import the function that `module:factory` names, with the current folder importable as for `python -m`.
+
+    Args:
+        target: `module:factory`.
+        expected: What the caller takes, for the message.
 
     Raises:
         InputError: The form is wrong, the module cannot be imported, or it has no such function.
     """
     module_name, colon, name = target.partition(":")
     if not colon or not module_name or not name or ":" in name:
-        raise InputError(f"{target!r} is not understood: expected {FORMS}")
+        raise InputError(f"{target!r} is not understood: expected {expected}")
     if not all(part.isidentifier() for part in module_name.split(".")):
         raise InputError(f"{target!r}: {module_name!r} is not the name of a module (write train, not train.py)")
     here = str(Path.cwd())

@@ -292,6 +292,9 @@ def batches():
 
 def half():
     return 1, 2
+
+def broken():
+    return 1 / 0
 """
 
 
@@ -326,9 +329,10 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("factory", "message"),
         [
-            ("calibrated_models", "expected MODULE:FUNCTION"),
-            ("no_such_module:f", "there is no module no_such_module"),
-            ("calibrated_models:nothing", "has no function nothing"),
+            ("calibrated_models", "expected module:factory, for instance"),
+            ("no_such_module:f", "there is no module 'no_such_module'"),
+            ("calibrated_models:nothing", "has no 'nothing'"),
+            ("calibrated_models:broken", r"broken: ZeroDivisionError: division by zero \(.*calibrated_models.py:\d+\)"),
             ("calibrated_models:half", r"expected it to return \(model, loss, data\), got tuple of 2"),
         ],
     )
