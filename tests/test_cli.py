@@ -129,10 +129,11 @@ class TestOutput:
         assert done.stdout.startswith("HWP1")
         assert "Traceback" not in done.stderr
 
-    def test_a_reader_that_has_gone_is_not_a_machine_that_is_not_ready(self) -> None:
+    @pytest.mark.parametrize("arguments", [["rules"], ["check", "--target", "Tesla T4"]], ids=" ".join)
+    def test_a_reader_that_has_gone_is_not_a_machine_that_is_not_ready(self, arguments: list[str]) -> None:
         source, sink = os.pipe()
         os.close(source)
-        command = [sys.executable, "-m", "hwprobe", "rules"]
+        command = [sys.executable, "-m", "hwprobe", *arguments]
         done = subprocess.run(command, stdout=sink, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
         os.close(sink)
         assert (done.returncode, done.stderr) == (141, "")

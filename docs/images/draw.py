@@ -21,9 +21,9 @@ from examples.hazards import with_mistakes
 from hwprobe.bench.rules import judge_bench
 from hwprobe.bench.running import bench
 from hwprobe.bench.text import print_bench
+from hwprobe.comparison.facts import Comparison
+from hwprobe.comparison.page import render_page
 from hwprobe.model.audit import audit
-from hwprobe.model.compare.facts import Comparison
-from hwprobe.model.compare.page import render_page
 from hwprobe.model.text import print_audit
 from hwprobe.serialize import from_json
 from tests.model.browser import Browser

@@ -39,7 +39,20 @@ _COMMANDS = {
 """Command to where it is. Loaded when it is called, so that no command pays for the others."""
 
 
+class _ReaderGoneError(Exception):
+    """Whoever read standard output stopped reading: click itself would end the process with 1."""
+
+
 class _LazyGroup(click.Group):
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise _ReaderGoneError from error
+
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)
 
@@ -76,7 +89,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write_every_letter()
     try:
         result = hwprobe.main(args=arguments, prog_name="hwprobe", standalone_mode=False)
-        sys.stdout.flush()
     except click.ClickException as error:
         return _refuse(error.format_message(), arguments, error)
     except InputError as error:
@@ -87,6 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED
+    except _ReaderGoneError:
+        _drop_output()
+        return EXIT_BROKEN_PIPE
     except OSError as error:
         if error.filename is not None:
             return _refuse(f"{error.filename}: {error.strerror or error}", arguments)
@@ -105,11 +120,13 @@ def _write_every_letter() -> None:
 
 
 def _output_lost(error: OSError, arguments: Sequence[str]) -> int:
+    _drop_output()
+    return _refuse(f"cannot write standard output: {error.strerror or error}", arguments)
+
+
+def _drop_output() -> None:
     # Python would complain once more at exit, while flushing what could not be written.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if isinstance(error, BrokenPipeError):
-        return EXIT_BROKEN_PIPE
-    return _refuse(f"cannot write standard output: {error.strerror or error}", arguments)
 
 
 def _refuse(message: str, arguments: Sequence[str], usage: click.ClickException | None = None) -> int:

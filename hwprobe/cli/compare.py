@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from hwprobe.cli.places import expect_places
+from hwprobe.comparison.facts import Comparison
+from hwprobe.comparison.variants import DEFAULT_VARIANTS, parse_variants
 from hwprobe.files import write_aside
-from hwprobe.model.compare.facts import Comparison
-from hwprobe.model.compare.variants import DEFAULT_VARIANTS, parse_variants
 
 EXIT_INTERRUPTED = 130
 
@@ -66,9 +66,9 @@ def compare(
         raise click.UsageError("name a factory or --task, not both")
     wanted = parse_variants(variants)
     expect_places(output, html)
-    from hwprobe.model.compare.factory import factory_task
-    from hwprobe.model.compare.running import compare_tasks
-    from hwprobe.model.compare.tasks import BUILTIN_TASKS, builtin_task
+    from hwprobe.comparison.factory import factory_task
+    from hwprobe.comparison.running import compare_tasks
+    from hwprobe.comparison.tasks import BUILTIN_TASKS, builtin_task
     from hwprobe.model.users_code import running_users_code
     from hwprobe.quiet import start_quietly
 
@@ -87,8 +87,8 @@ def compare(
 
 
 def _show(result: Comparison, format_: str, output: Path | None, html: Path | None) -> None:
-    from hwprobe.model.compare.page import render_page
-    from hwprobe.model.compare.text import write_comparison
+    from hwprobe.comparison.page import render_page
+    from hwprobe.comparison.text import write_comparison
 
     if format_ == "text" and output is None:
         write_comparison(result, sys.stdout)
@@ -100,7 +100,7 @@ def _show(result: Comparison, format_: str, output: Path | None, html: Path | No
 
 
 def _write(result: Comparison, format_: str, output: Path | None) -> None:
-    from hwprobe.model.compare.text import write_comparison
+    from hwprobe.comparison.text import write_comparison
     from hwprobe.serialize import to_json
 
     if format_ == "json":

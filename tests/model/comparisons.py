@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
+from hwprobe.comparison.facts import Comparison, Run, Spread, TaskResult, VariantResult
+from hwprobe.comparison.verdict import verdict
 from hwprobe.configuration import LossScaling
-from hwprobe.model.compare.facts import Comparison, Run, Spread, TaskResult, VariantResult
-from hwprobe.model.compare.verdict import verdict
 
 STEPS = 5
 

@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from hwprobe.cli.compare import compare
+from hwprobe.comparison.factory import factory_task
+from hwprobe.comparison.facts import Comparison
+from hwprobe.comparison.running import compare_tasks
+from hwprobe.comparison.tasks import BUILTIN_TASKS, builtin_task
+from hwprobe.comparison.training import build_under, memory_of
+from hwprobe.comparison.variants import parse_variants
 from hwprobe.errors import InputError
-from hwprobe.model.compare.factory import factory_task
-from hwprobe.model.compare.facts import Comparison
-from hwprobe.model.compare.running import compare_tasks
-from hwprobe.model.compare.tasks import BUILTIN_TASKS, builtin_task
-from hwprobe.model.compare.training import build_under, memory_of
-from hwprobe.model.compare.variants import parse_variants
 from hwprobe.serialize import from_json
 
 PATTERN = (

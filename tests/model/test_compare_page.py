@@ -5,8 +5,8 @@ import re
 import msgspec
 import pytest
 
-from hwprobe.model.compare.facts import Comparison
-from hwprobe.model.compare.page import render_page
+from hwprobe.comparison.facts import Comparison
+from hwprobe.comparison.page import render_page
 from hwprobe.serialize import from_json
 from tests.model.browser import Browser
 from tests.model.comparisons import STEPS, comparison, run, task, variant

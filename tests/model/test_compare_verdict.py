@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
+from hwprobe.comparison.facts import Comparison, Spread
+from hwprobe.comparison.figures import power_of_two, row
+from hwprobe.comparison.variants import DEFAULT_VARIANTS, parse_variants
 from hwprobe.configuration import LossScaling
 from hwprobe.errors import InputError
-from hwprobe.model.compare.facts import Comparison, Spread
-from hwprobe.model.compare.figures import power_of_two, row
-from hwprobe.model.compare.variants import DEFAULT_VARIANTS, parse_variants
 from hwprobe.serialize import from_json, to_json
 from tests.model.comparisons import comparison, run, task, variant
 

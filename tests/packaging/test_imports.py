@@ -36,7 +36,7 @@ FLOORS = (
     ("auditing a model", {"model"}),
     ("writing into TensorFlow and Keras", {"apply", "scaling"}),
     ("reading it back, and what comes later", {"keras_watch", "readback"}),
-    ("agreeing, comparing, measuring", {"bench", "cluster", "model.compare"}),
+    ("agreeing, comparing, measuring", {"bench", "cluster", "comparison"}),
     ("the public functions", {"auto", "launch"}),
     ("reading a decision back", {"verification"}),
     ("the public names", {"__init__"}),
@@ -65,9 +65,8 @@ def unit_of(path: Path) -> str:
 
 
 def unit_at(parts: tuple[str, ...]) -> str:
-    """The unit of a module below `hwprobe`: the first part of its name, or the longer beginning that has a floor."""
-    longer = ".".join(parts[:2])
-    return longer if longer in HEIGHT else parts[0] if parts else "__init__"
+    """The unit of a module below `hwprobe`: the first part of its name."""
+    return parts[0] if parts else "__init__"
 
 
 def imported(path: Path) -> set[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
-from hwprobe.model.compare.facts import Comparison, TaskResult
-from hwprobe.model.compare.figures import about, headings, power_of_two, rows
+from hwprobe.comparison.facts import Comparison, TaskResult
+from hwprobe.comparison.figures import about, headings, power_of_two, rows
 from hwprobe.render.printable import printable
 
 if TYPE_CHECKING:

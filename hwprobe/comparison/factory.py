@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from hwprobe.comparison.tasks import Task
+from hwprobe.comparison.training import build_under, loss_function
 from hwprobe.errors import InputError
-from hwprobe.model.compare.tasks import Task
-from hwprobe.model.compare.training import build_under, loss_function
 from hwprobe.model.read import keras_kind
 from hwprobe.model.target import call_factory, load_factory
 

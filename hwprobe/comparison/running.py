@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
+from hwprobe.comparison.facts import Comparison, Run, Spread, TaskResult, VariantResult
+from hwprobe.comparison.tasks import Task
+from hwprobe.comparison.training import Trainer
+from hwprobe.comparison.variants import Variant
+from hwprobe.comparison.verdict import verdict
 from hwprobe.configuration import LossScaling
 from hwprobe.errors import HwprobeError
-from hwprobe.model.compare.facts import Comparison, Run, Spread, TaskResult, VariantResult
-from hwprobe.model.compare.tasks import Task
-from hwprobe.model.compare.training import Trainer
-from hwprobe.model.compare.variants import Variant
-from hwprobe.model.compare.verdict import verdict
 from hwprobe.quiet import retracing_expected
 from hwprobe.version import VERSION
 

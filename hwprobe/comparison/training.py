@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from hwprobe.comparison.facts import Run
+from hwprobe.comparison.tasks import Task
+from hwprobe.comparison.variants import Variant
 from hwprobe.configuration import LossScaling
-from hwprobe.model.compare.facts import Run
-from hwprobe.model.compare.tasks import Task
-from hwprobe.model.compare.variants import Variant
 
 WARM_UP_STEPS = 3
 """Steps left out of the times: TensorFlow traces and picks kernels in them."""

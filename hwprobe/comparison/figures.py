@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from hwprobe.comparison.facts import Comparison, Run, Spread, TaskResult, VariantResult
 from hwprobe.configuration import LossScaling
-from hwprobe.model.compare.facts import Comparison, Run, Spread, TaskResult, VariantResult
 from hwprobe.render.printable import printable
 
 

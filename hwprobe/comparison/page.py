@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 
-from hwprobe.model.compare.facts import Comparison, Run, TaskResult, VariantResult
-from hwprobe.model.compare.figures import about, headings, rows, scaling_text
+from hwprobe.comparison.facts import Comparison, Run, TaskResult, VariantResult
+from hwprobe.comparison.figures import about, headings, rows, scaling_text
 from hwprobe.serialize import to_json
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#767676")

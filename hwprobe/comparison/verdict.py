@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hwprobe.model.compare.facts import Spread, TaskResult, VariantResult
+from hwprobe.comparison.facts import Spread, TaskResult, VariantResult
 
 NOTICEABLE_TIME = 0.05
 """Times count as different where every seed's ratio is more than this away from 1."""
