@@ -40,7 +40,7 @@ _COMMANDS = {
 
 
 class _ReaderGoneError(Exception):
-    """Whoever read standard output stopped reading: click itself would end the process with 1."""
+    """Whoever read standard output stopped reading: click and rich would end the process with 1."""
 
 
 class _LazyGroup(click.Group):
@@ -52,6 +52,10 @@ class _LazyGroup(click.Group):
                 sys.stdout.flush()
         except BrokenPipeError as error:
             raise _ReaderGoneError from error
+        except SystemExit as end:
+            if isinstance(end.__context__, BrokenPipeError):
+                raise _ReaderGoneError from end
+            raise
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)
