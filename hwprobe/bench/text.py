@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 from hwprobe.bench.facts import POLICY_MODES, Bench, Measurement
 from hwprobe.findings import Finding
 from hwprobe.render.printable import printable
+from hwprobe.render.terminal import console_on
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,18 +18,7 @@ _STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
 def write_bench(measured: Bench, findings: tuple[Finding, ...], stream: TextIO) -> None:
     """Write a bench as text, in colour on a terminal."""
-    from rich.console import Console
-
-    terminal = stream.isatty()
-    console = Console(
-        file=stream,
-        width=None if terminal else _LOG_WIDTH,
-        no_color=not terminal,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-    print_bench(measured, findings, console)
+    print_bench(measured, findings, console_on(stream))
 
 
 def print_bench(measured: Bench, findings: tuple[Finding, ...], console: Console) -> None:

@@ -7,28 +7,15 @@ from typing import TYPE_CHECKING, TextIO
 from hwprobe.comparison.facts import Comparison, TaskResult
 from hwprobe.comparison.figures import about, headings, power_of_two, rows
 from hwprobe.render.printable import printable
+from hwprobe.render.terminal import console_on
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_LOG_WIDTH = 120
-"""Columns of a file or pipe, which have no width of their own."""
-
 
 def write_comparison(comparison: Comparison, stream: TextIO) -> None:
     """Write a comparison as text, in colour on a terminal."""
-    from rich.console import Console
-
-    terminal = stream.isatty()
-    console = Console(
-        file=stream,
-        width=None if terminal else _LOG_WIDTH,
-        no_color=not terminal,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-    print_comparison(comparison, console)
+    print_comparison(comparison, console_on(stream))
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:

@@ -85,6 +85,31 @@ def releases() -> tuple[Release, ...]:
     return read("tensorflow.toml", "release", Release)
 
 
+class LibraryPackage(Row, frozen=True, kw_only=True):
+    """Which package of the index brings a library.
+
+    Attributes:
+        library: Name before `.so`: `libcublasLt`.
+        package: What names the package: `cublas` for nvidia-cublas-cu12.
+    """
+
+    library: Text
+    package: Text
+
+
+@functools.cache
+def library_packages() -> tuple[LibraryPackage, ...]:
+    """Every library of CUDA that comes with a package."""
+    return read("libraries.toml", "package", LibraryPackage)
+
+
+def brings(package: str, soname: str) -> bool:
+    """Whether a package, such as `nvidia-cudnn-cu12`, is the one that brings a library, such as `libcudnn.so.9`."""
+    words = f"{package.lower().replace('_', '-')}-"
+    library = soname.partition(".so")[0]
+    return any(row.library == library and f"-{row.package}-" in words for row in library_packages())
+
+
 @functools.cache
 def library_sets() -> tuple[LibrarySet, ...]:
     """Every known set of libraries."""

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, TextIO
 from hwprobe.findings import Finding, Severity
 from hwprobe.model.facts import Audit, LayerProbe, ModelFacts
 from hwprobe.render.printable import printable
+from hwprobe.render.terminal import console_on
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 _STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
-_LOG_WIDTH = 120
-"""Columns of a file or pipe, which have no width of their own."""
 
 
 def write_audit(audit: Audit, stream: TextIO, *, layers: bool = False) -> None:
@@ -25,18 +24,7 @@ def write_audit(audit: Audit, stream: TextIO, *, layers: bool = False) -> None:
         stream: Where to.
         layers: Also write a table of the layers as the probe saw them.
     """
-    from rich.console import Console
-
-    terminal = stream.isatty()
-    console = Console(
-        file=stream,
-        width=None if terminal else _LOG_WIDTH,
-        no_color=not terminal,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-    print_audit(audit, console, layers=layers)
+    print_audit(audit, console_on(stream), layers=layers)
 
 
 def print_audit(audit: Audit, console: Console, *, layers: bool = False) -> None:

@@ -12,6 +12,7 @@ from hwprobe.configuration import DtypePolicy
 from hwprobe.knowledge.gpus import Board, source_text
 from hwprobe.outlook import Outlook
 from hwprobe.render.printable import printable
+from hwprobe.render.terminal import console_on
 from hwprobe.serialize import to_builtins, to_json
 from hwprobe.source import Fact
 
@@ -150,11 +151,9 @@ def write_text(listed: BoardList, stream: TextIO) -> None:
         stream: Where to.
     """
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
-    width = None if stream.isatty() else _WIDE
-    console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    console = console_on(stream, width=_WIDE)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("GPU", "capability", "Tensor Cores", "memory GiB", "dtype policy", "TensorFlow"):
         table.add_column(title, overflow="fold")

@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 LOG_WIDTH = 120
 """Columns of a file or pipe, which have no width of their own."""
 
 SHORT = 10
 """Characters of a word that would only be harder to read in two pieces."""
+
+
+def console_on(stream: TextIO, *, color: bool | None = None, width: int = LOG_WIDTH) -> Console:
+    """Make a console of rich's that changes nothing in a text.
+
+    Args:
+        stream: A terminal, a file or a pipe.
+        color: Whether to colour; None colours on a terminal, unless `NO_COLOR` (no-color.org) or `TERM=dumb` is set.
+        width: Columns of a file or pipe; a terminal has its own.
+    """
+    from rich.console import Console
+
+    return Console(
+        file=stream,
+        width=None if stream.isatty() else width,
+        no_color=None if color is None else not color,
+        force_terminal=color,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 class Page:
@@ -21,17 +45,7 @@ class Page:
     """
 
     def __init__(self, stream: TextIO, color: bool | None = None) -> None:
-        from rich.console import Console
-
-        self._console = Console(
-            file=stream,
-            width=None if stream.isatty() else LOG_WIDTH,
-            no_color=None if color is None else not color,
-            force_terminal=color,
-            highlight=False,
-            markup=False,
-            emoji=False,
-        )
+        self._console = console_on(stream, color=color)
 
     def say(self, text: str = "", style: str | None = None) -> None:
         """Write one line, however long: a command that is to be copied must not be cut by us.

@@ -6,23 +6,12 @@ import re
 from collections.abc import Sequence
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
-from hwprobe.knowledge.tensorflow import release
+from hwprobe.knowledge.tensorflow import brings, release
 from hwprobe.report import SharedLibrary, TensorFlow
 from hwprobe.rules.cuda_build import cuda_build
 from hwprobe.rules.verdict import PASS, Case, Problem, RuleCheck, Skipped, Verdict
 
 _PACKAGE = re.compile(r"[A-Za-z0-9_.-]+")
-_PACKAGE_OF = {
-    "libcublas": "cublas",
-    "libcublasLt": "cublas",
-    "libcudart": "cuda-runtime",
-    "libcudnn": "cudnn",
-    "libcufft": "cufft",
-    "libcurand": "curand",
-    "libcusolver": "cusolver",
-    "libcusparse": "cusparse",
-}
-"""Library to what names its package: libcudnn comes with nvidia-cudnn-cu12."""
 
 WHEEL_LIBRARIES_NOT_FOUND = Rule(
     id="HWP209",
@@ -144,12 +133,11 @@ def _packages_not_installed(absent: Sequence[SharedLibrary], tensorflow: TensorF
     """What the extra `and-cuda` asks for, brings one of these libraries, and is not installed."""
     installed = {one.name.lower().replace("_", "-") for one in tensorflow.wheels}
     wanted = [match[0] for text in tensorflow.and_cuda if (match := _PACKAGE.match(text)) is not None]
-    return [name for name in wanted if name.lower().replace("_", "-") not in installed and _brings_one_of(name, absent)]
+    return [name for name in wanted if name.lower().replace("_", "-") not in installed and _brings_any(name, absent)]
 
 
-def _brings_one_of(package: str, libraries: Sequence[SharedLibrary]) -> bool:
-    stems = {_PACKAGE_OF.get(library.soname.partition(".so")[0]) for library in libraries}
-    return any(f"-{stem}-" in package.lower().replace("_", "-") for stem in stems if stem is not None)
+def _brings_any(package: str, libraries: Sequence[SharedLibrary]) -> bool:
+    return any(brings(package, library.soname) for library in libraries)
 
 
 def _present_problem(library: SharedLibrary, tensorflow: TensorFlow) -> Problem:
@@ -176,7 +164,7 @@ def _not_reached(library: SharedLibrary) -> bool:
 def _again(library: SharedLibrary, tensorflow: TensorFlow) -> str:
     """How to get a library anew that is damaged, or what it needs itself."""
     for wheel in tensorflow.wheels if _in_wheel(library, tensorflow) else ():
-        if _brings_one_of(wheel.name, [library]):
+        if brings(wheel.name, library.soname):
             return f"pip install --force-reinstall --no-deps '{wheel.name}=={wheel.version}'"
     return _absent_fix(tensorflow)[0]
 

@@ -12,7 +12,7 @@ from hwprobe.knowledge.architectures import architectures
 from hwprobe.knowledge.drivers import compatibilities, toolkits
 from hwprobe.knowledge.exceptions import exceptional_chips, exceptional_names
 from hwprobe.knowledge.gpus import boards
-from hwprobe.knowledge.tensorflow import library_sets, releases
+from hwprobe.knowledge.tensorflow import brings, library_packages, library_sets, releases
 from hwprobe.knowledge.versions import cuda_release
 
 if sys.version_info >= (3, 11):
@@ -26,6 +26,7 @@ TABLES = {
     ("exceptions.toml", "name"): exceptional_names,
     ("tensorflow.toml", "release"): releases,
     ("libraries.toml", "set"): library_sets,
+    ("libraries.toml", "package"): library_packages,
     ("drivers.toml", "toolkit"): toolkits,
     ("drivers.toml", "compatibility"): compatibilities,
     ("gpus.toml", "board"): boards,
@@ -111,3 +112,11 @@ def test_a_ptx_that_fails_says_where_it_was_seen_and_is_older_than_the_gpu():
 @pytest.mark.parametrize("architecture", sorted({row.name for row in architectures()}))
 def test_every_architecture_has_a_board_in_the_catalogue(architecture):
     assert any(board.architecture.name == architecture for board in boards())
+
+
+def test_every_library_of_a_set_comes_with_one_package():
+    packages = [f"nvidia-{name}-cu12" for name in dict.fromkeys(row.package for row in library_packages())]
+    for row in library_sets():
+        if row.system == "Linux":
+            for soname in (*row.libraries, row.cudnn.format(major=row.cudnn_major)):
+                assert len([package for package in packages if brings(package, soname)]) == 1, soname
