@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 from collections.abc import Iterable
@@ -233,9 +234,6 @@ def _brand(name: frozenset[str]) -> frozenset[str]:
 
 
 def _similar(words: list[str]) -> tuple[str, ...]:
-    # Only a name that nothing is called needs it, and the rules of every check import this module.
-    import difflib
-
     short = {_bare(_words(board.name)): board.name for board in boards()}
     return tuple(short[name] for name in difflib.get_close_matches(_bare(words), short, n=5))
 

@@ -15,19 +15,19 @@ SHORT = 10
 """Characters of a word that would only be harder to read in two pieces."""
 
 
-def console_on(stream: TextIO, *, color: bool | None = None, width: int = LOG_WIDTH) -> Console:
+def console_on(stream: TextIO, *, color: bool | None = None, width: int | None = None) -> Console:
     """Make a console of rich's that changes nothing in a text.
 
     Args:
         stream: A terminal, a file or a pipe.
         color: Whether to colour; None colours on a terminal, unless `NO_COLOR` (no-color.org) or `TERM=dumb` is set.
-        width: Columns of a file or pipe; a terminal has its own.
+        width: Columns of a file or pipe; None for the usual number. A terminal has its own.
     """
     from rich.console import Console
 
     return Console(
         file=stream,
-        width=None if stream.isatty() else width,
+        width=None if stream.isatty() else width or LOG_WIDTH,
         no_color=None if color is None else not color,
         force_terminal=color,
         highlight=False,
