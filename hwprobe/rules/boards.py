@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from hwprobe.capability import ComputeCapability
+from hwprobe.knowledge.drivers import driver_for_ptx, driver_is_older, minimum_driver
 from hwprobe.knowledge.gpus import Board, boards
 from hwprobe.knowledge.kernels import code_for
-from hwprobe.knowledge.tensorflow import newest_release, releases
-from hwprobe.report import PciDevice
+from hwprobe.knowledge.tensorflow import Release, newest_release, releases
+from hwprobe.knowledge.versions import numbers
+from hwprobe.report import Host, PciDevice
 
 
 def board_on_bus(device: PciDevice) -> Board | None:
@@ -20,10 +24,58 @@ def last_driver_branch(device: PciDevice) -> int | None:
     return board.architecture.last_driver_branch if board is not None else None
 
 
-def newest_wheel_for(capability: ComputeCapability) -> str | None:
-    """The newest release, such as `2.16`, whose wheels have code for a GPU; None if none of the table has any."""
-    newest = newest_release().minor
-    for row in reversed(releases()):
-        if row.minor <= newest and code_for(capability, row.architectures).kind != "none":
-            return row.version
-    return None
+def newest_wheel_for(capability: ComputeCapability) -> Release | None:
+    """The newest release whose wheels have code for a GPU; None if none of the table has any."""
+    return _newest(lambda row: code_for(capability, row.architectures).kind != "none")
+
+
+def newest_wheel_under(driver: str, system: str, capabilities: Sequence[ComputeCapability]) -> Release | None:
+    """The newest release that a driver runs on each of some GPUs; None if none of the table is old enough for it.
+
+    Args:
+        driver: Its version.
+        system: Whose driver it is: `Linux` or `Windows` (under WSL, too).
+        capabilities: Of the GPUs.
+    """
+    return _newest(
+        lambda row: (
+            _covers(driver, minimum_driver(row.cuda, system))
+            and all(_runs_on(capability, row, driver, system) for capability in capabilities)
+        )
+    )
+
+
+def _newest(fits: Callable[[Release], bool]) -> Release | None:
+    final = newest_release().minor
+    return next((row for row in reversed(releases()) if row.minor <= final and fits(row)), None)
+
+
+def _runs_on(capability: ComputeCapability, row: Release, driver: str, system: str) -> bool:
+    code = code_for(capability, row.architectures)
+    return code.kind == "native" or (code.kind == "jit" and _covers(driver, driver_for_ptx(row.cuda, system)))
+
+
+def _covers(driver: str, minimum: str | None) -> bool:
+    return minimum is not None and driver_is_older(driver, minimum) is False
+
+
+def pip_install_last(row: Release, why: str, host: Host) -> str:
+    """The command that installs the last release of something, with the Python that its wheels are for.
+
+    Args:
+        row: That release.
+        why: What it is the last of, as a sentence part.
+        host: Whose Python will run it.
+    """
+    package = "tensorflow[and-cuda]" if row.and_cuda else "tensorflow"
+    major, minor = row.minor
+    return f"pip install '{package}<{major}.{minor + 1}'   # the last release {why}{_other_python(row, host.python)}"
+
+
+def _other_python(row: Release, python: str | None) -> str:
+    have = numbers(python or "")
+    least, most = numbers(row.python_minimum), numbers(row.python_maximum or "")
+    assert least is not None
+    if have is not None and least <= have[:2] and (most is None or have[:2] <= most):
+        return ""
+    return f"; its wheels are for Python {row.python_minimum} to {row.python_maximum}" if most else ""

@@ -6,6 +6,7 @@ from hwprobe.findings import Action, Explanation, Rule, Severity
 from hwprobe.knowledge.drivers import driver_for_ptx, driver_is_older, minimum_driver
 from hwprobe.knowledge.versions import cuda_release
 from hwprobe.report import Report, TensorFlow
+from hwprobe.rules.boards import newest_wheel_under, pip_install_last
 from hwprobe.rules.cuda_build import cuda_build
 from hwprobe.rules.verdict import PASS, Case, Problem, RuleCheck, Skipped, Verdict
 from hwprobe.usability import devices_that_compute, kernel_code
@@ -57,10 +58,21 @@ def driver_runs_this_cuda(case: Case) -> Verdict:
             evidence={"driver": version, "driver_cuda": ceiling, "minimum": minimum, "cuda": built},
             fix=(
                 f"update the NVIDIA driver to {minimum} or newer",
-                "or install a TensorFlow that was built for an older CUDA",
+                f"or {_older_tensorflow(report, version, ceiling)}",
             ),
         ),
     )
+
+
+def _older_tensorflow(report: Report, version: str | None, ceiling: str | None) -> str:
+    system = _system(report)
+    # A driver that supports CUDA up to a release is at least the one that came with that release.
+    driver = version or driver_for_ptx(ceiling or "", system)
+    capabilities = [gpu.compute_capability for gpu in report.visible_devices if gpu.compute_capability is not None]
+    row = newest_wheel_under(driver, system, capabilities) if driver is not None else None
+    if row is None:
+        return "build TensorFlow for an older CUDA: no wheel that hwprobe knows is old enough for this driver"
+    return pip_install_last(row, f"that this driver runs: built for CUDA {row.cuda}", report.host)
 
 
 def _is_of_an_older_major(ceiling: str | None, built: str) -> bool | None:

@@ -9,8 +9,8 @@ from hwprobe.knowledge.architectures import architecture_of
 from hwprobe.knowledge.kernels import KernelCode
 from hwprobe.knowledge.tensorflow import newest_release
 from hwprobe.knowledge.versions import cuda_release
-from hwprobe.report import Report, TensorFlow
-from hwprobe.rules.boards import newest_wheel_for
+from hwprobe.report import Host, Report, TensorFlow
+from hwprobe.rules.boards import newest_wheel_for, pip_install_last
 from hwprobe.rules.cuda_build import cuda_build
 from hwprobe.rules.verdict import Case, NotApplicable, Problem, RuleCheck, Skipped, Verdict
 from hwprobe.usability import kernel_code, visible_devices_value
@@ -46,11 +46,13 @@ def every_gpu_has_code(case: Case) -> Verdict:
     tensorflow, gpus = found
     codeless = [(gpu, code) for gpu in gpus if (code := kernel_code(gpu, tensorflow)) and code.kind == "none"]
     others = [gpu for gpu in gpus if gpu not in [without for without, _ in codeless]]
-    return tuple(_no_code_problem(gpu, code, tensorflow, others) for gpu, code in codeless)
+    return tuple(_no_code_problem(gpu, code, report, others) for gpu, code in codeless)
 
 
-def _no_code_problem(gpu: Gpu, code: KernelCode, tensorflow: TensorFlow, others: list[Gpu]) -> Problem:
+def _no_code_problem(gpu: Gpu, code: KernelCode, report: Report, others: list[Gpu]) -> Problem:
+    tensorflow, host = report.tensorflow, report.host
     assert gpu.compute_capability is not None
+    assert tensorflow is not None
     listed = gpu.tensorflow_name is not None
     # TensorFlow leaves what is older than 3.5 aside by itself, so that the others are not held up by it.
     harmless = tensorflow.devices is not None and not listed and any(other.tensorflow_name for other in others)
@@ -65,20 +67,19 @@ def _no_code_problem(gpu: Gpu, code: KernelCode, tensorflow: TensorFlow, others:
             "built_for": list(tensorflow.compute_capabilities or ()),
         },
         fix=(
-            *_other_build(gpu.compute_capability),
+            *_other_build(gpu.compute_capability, host),
             f"{hide}   # until then, on {'the other GPUs' if others else 'the CPU'}",
         ),
         severity=Severity.INFO if harmless else None,
     )
 
 
-def _other_build(capability: ComputeCapability) -> tuple[str, ...]:
+def _other_build(capability: ComputeCapability, host: Host) -> tuple[str, ...]:
     wheel = newest_wheel_for(capability)
-    if wheel == newest_release().version:
+    if wheel == newest_release():
         return ("pip install --upgrade 'tensorflow[and-cuda]'   # its wheels have code for this GPU",)
     if wheel is not None:
-        major, minor = wheel.split(".")
-        return (f"pip install 'tensorflow<{major}.{int(minor) + 1}'   # the last release with code for this GPU",)
+        return (pip_install_last(wheel, "with code for this GPU", host),)
     newer = capability >= ComputeCapability(10, 0)
     what = "nvcr.io/nvidia/tensorflow, or a build of your own" if newer else "a build of your own"
     return (f"no wheel of the package index has code for it; use {what}",)
@@ -126,7 +127,7 @@ def cuda_knows_every_gpu(case: Case) -> Verdict:
                     message=f"{gpu.label} needs CUDA {first} or newer and TensorFlow {tensorflow.version} is built "
                     f"with CUDA {tensorflow.cuda_version}: it hangs, fails, or computes wrong numbers",
                     evidence={"built_with": tensorflow.cuda_version, "needed": first},
-                    fix=_other_build(gpu.compute_capability),
+                    fix=_other_build(gpu.compute_capability, report.host),
                 )
             )
     return tuple(problems)

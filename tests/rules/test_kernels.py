@@ -49,7 +49,13 @@ TABLE: Table = {
         Row(
             "Maxwell under a wheel that dropped it",
             report(gpus=[GTX_980]),
-            Fires(Severity.ERROR, Action.USER, UUID, ("5.2 is older than 6.0",), ("pip install 'tensorflow<2.17'",)),
+            Fires(
+                Severity.ERROR,
+                Action.USER,
+                UUID,
+                ("5.2 is older than 6.0",),
+                ("pip install 'tensorflow[and-cuda]<2.17'",),
+            ),
         ),
         Row(
             "Volta under CUDA 13",

@@ -40,8 +40,27 @@ TABLE: Table = {
                 Action.ADMIN,
                 "driver",
                 ("driver 450.80.02 is older than 525.60.13", "CUDA 12.5.1 in TensorFlow 2.21.0"),
-                ("update the NVIDIA driver to 525.60.13",),
+                (
+                    "update the NVIDIA driver to 525.60.13",
+                    "or pip install 'tensorflow[and-cuda]<2.15'   # the last release that this driver runs",
+                    ": built for CUDA 11.8",
+                ),
             ),
+        ),
+        Row(
+            "with a Python that is too new for the older release",
+            report(gpus=[T4], driver="450.80.02", host={"python": "3.12.1"}),
+            Fires(Severity.ERROR, Action.ADMIN, "driver", (), ("<2.15", "11.8; its wheels are for Python 3.9 to 3.11")),
+        ),
+        Row(
+            "on an H100, for which a driver has to compile: 2.12 to 2.14 hold PTX that is too new for this one",
+            report(gpus=[H100], driver="515.65.01"),
+            Fires(Severity.ERROR, Action.ADMIN, "driver", (), ("'tensorflow<2.12'", "built for CUDA 11.2")),
+        ),
+        Row(
+            "older than every release of the table",
+            report(gpus=[T4], driver="418.226.00"),
+            Fires(Severity.ERROR, Action.ADMIN, "driver", (), ("or build TensorFlow for an older CUDA: no wheel",)),
         ),
         Row(
             "under WSL with Windows' numbers",
@@ -51,7 +70,13 @@ TABLE: Table = {
         Row(
             "by the CUDA that it supports",
             report(gpus=[T4], driver=by_ceiling("11.4")),
-            Fires(Severity.ERROR, Action.ADMIN, "driver", ("the driver, which supports CUDA up to 11.4, is older",)),
+            Fires(
+                Severity.ERROR,
+                Action.ADMIN,
+                "driver",
+                ("the driver, which supports CUDA up to 11.4, is older",),
+                ("'tensorflow[and-cuda]<2.15'",),
+            ),
         ),
         Row("any driver from the first of CUDA 12 on", report(gpus=[T4], driver="525.60.13"), "pass"),
         Row("numbers are compared as numbers", report(gpus=[T4], driver="1000.10.01"), "pass"),
