@@ -198,7 +198,7 @@ def _cpu_usability(host: Host) -> DeviceUsability:
 
 def _cpu_bfloat16(host: Host) -> Usable:
     if host.cpu_flags is None:
-        return Usable(usable=None, reason="the CPU's flags could not be read")
+        return Usable(usable=None, reason="the CPU's flags are not known")
     if "amx_bf16" in host.cpu_flags:
         return Usable(usable=True, reason="the CPU has AMX for bfloat16 (amx_bf16)")
     return Usable(

@@ -342,6 +342,11 @@ class ProbeFacts(Fact, frozen=True, kw_only=True):
     gradients: tuple[Gradients, ...] = ()
     targets: Targets | None = None
 
+    @property
+    def why_not_probed(self) -> str:
+        """What a rule says that would have needed a pass."""
+        return f"not probed: {self.reason or 'no pass was made'}"
+
 
 class Audit(Fact, frozen=True, kw_only=True):
     """The answer of `hwprobe.audit`.

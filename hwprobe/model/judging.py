@@ -78,7 +78,7 @@ def findings_of(outcomes: Sequence[Outcome]) -> tuple[Finding, ...]:
 def _ask(entry: ModelCheck, model: ModelFacts, probe: ProbeFacts) -> Outcome:
     id_ = entry.rule.id
     if entry.needs_probe and not probe.passes:
-        return Outcome(id=id_, status="skip", reason=f"not probed: {probe.reason or 'no pass was made'}")
+        return Outcome(id=id_, status="skip", reason=probe.why_not_probed)
     answer = entry.check(model, probe)
     if isinstance(answer, Skipped):
         return Outcome(id=id_, status="skip", reason=answer.reason)

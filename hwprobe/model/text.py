@@ -31,7 +31,8 @@ def print_audit(audit: Audit, console: Console, *, layers: bool = False) -> None
     """Print an audit on a console of rich's."""
     _say(console, headline(audit), "bold red" if audit.verdict == "hazards" else "bold")
     _say(console, _precision_line(audit.model))
-    _say(console, _probe_line(audit))
+    if audit.verdict != "unknown":  # whose first line says it
+        _say(console, _probe_line(audit))
     for finding in audit.findings:
         _finding(console, finding)
     if layers and audit.probe.passes:
@@ -141,5 +142,7 @@ def _unanswered(audit: Audit) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
     for outcome in audit.outcomes:
         if outcome.status == "skip" and not (outcome.reason or "").startswith("explained by"):
-            reasons.setdefault(outcome.reason or "no reason given", []).append(outcome.id)
+            # Said above, once.
+            reason = "not probed" if outcome.reason == audit.probe.why_not_probed else outcome.reason
+            reasons.setdefault(reason or "no reason given", []).append(outcome.id)
     return reasons

@@ -66,7 +66,7 @@ def amx_is_used(case: Case) -> Verdict:
     if any(device.subject != CPU_SUBJECT for device in case.usability):
         return NotApplicable(reason="a GPU computes")
     if host.cpu_flags is None:
-        return Skipped(reason="the CPU's flags could not be read")
+        return Skipped(reason="the CPU's flags are not known")
     if _AMX not in host.cpu_flags or "mixed_bfloat16" in case.policy.precision.cpu:
         return PASS
     return (

@@ -114,6 +114,7 @@ def test_a_model_without_weights_gets_them_from_its_batch_and_is_unknown_without
     unbuilt = run("train:unbuilt")
     assert unbuilt.exit_code == 3
     assert "it was not probed (the model is not built yet" in unbuilt.output
+    assert unbuilt.output.count("the model is not built yet") == 1
 
 
 def test_the_layers_are_listed_on_request(run, tmp_path):
