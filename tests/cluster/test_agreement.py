@@ -34,7 +34,7 @@ from hwprobe.errors import AgreementError, HwprobeError, InputError
 from tests.cluster.records import a100, job, rtx_5090, t4
 
 TIMEOUT = 20.0
-SHORT = 1.0
+SHORT = 2.0
 
 
 class Group:
@@ -165,7 +165,7 @@ def test_missing_workers_are_named_to_everybody() -> None:
     group = Group(4)
     said = failures(group.agree({0: a100("n0"), 2: a100("n2")}, timeout=SHORT))
     expected = (
-        f"2 of 4 workers did not come within 1 s: worker-1 ({group.addresses[1]}), worker-3 ({group.addresses[3]})"
+        f"2 of 4 workers did not come within 2 s: worker-1 ({group.addresses[1]}), worker-3 ({group.addresses[3]})"
     )
     assert expected in said[0]
     assert expected in said[2]
@@ -175,7 +175,7 @@ def test_missing_workers_are_named_to_everybody() -> None:
 def test_a_chief_that_does_not_come_is_named() -> None:
     group = Group(2)
     said = failures(group.agree({1: a100("n1")}, timeout=SHORT))
-    assert f"the chief worker-0 ({group.addresses[0]}) did not answer within 1 s" in said[1]
+    assert f"the chief worker-0 ({group.addresses[0]}) did not answer within 2 s" in said[1]
 
 
 def test_a_chief_whose_name_cannot_be_resolved_is_named() -> None:
@@ -281,9 +281,11 @@ def test_a_stranger_is_refused_and_the_workers_agree_all_the_same(line: bytes) -
     chief.start()
     try:
         stranger()
-    except ConnectionResetError:
-        # What it sent and nobody read: the answer to a flood.
+    except OSError as error:
+        # What it sent and nobody read: the answer to a flood. When it comes says which error it is, one without a class
+        # of its own among them.
         assert len(line) > 100_000
+        assert not isinstance(error, TimeoutError)
     results.update(group.agree({1: t4("n1")}))
     chief.join()
     assert plan_of(results).limited_by == "n1:worker-1"
@@ -324,13 +326,14 @@ def test_two_processes_cannot_be_the_same_worker() -> None:
 
     def twice() -> None:
         with connect(group) as first, connect(group) as second:
-            first.sendall(joining_line(first, "worker-1", t4("n1"), count=3))
-            threading.Event().wait(0.3)
-            second.sendall(joining_line(second, "worker-1", t4("n1"), count=3))
-            said.append(refusal(second))
+            for connection in (first, second):
+                connection.sendall(joining_line(connection, "worker-1", t4("n1"), count=3))
+            said.extend(refusal(connection) for connection in (first, second))
 
     failures(group.agree({0: a100("n0")}, beside=twice, timeout=2))
-    assert said == ["worker-1 is here already: two processes say that they are it"]
+    # Which of them the chief reads first is not said.
+    assert said.count("worker-1 is here already: two processes say that they are it") == 1, said
+    assert any("worker-2" in words for words in said), said
 
 
 def test_a_task_that_is_not_of_this_job_is_refused() -> None:

@@ -101,8 +101,9 @@ def test_four_ranks_get_the_same_plan(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
-    said = ranks(tmp_path, absent=(3,), instead="from mpi4py import MPI; time.sleep(100)", limit=2)
-    assert any("1 of 4 ranks did not come within 2 s: rank 3" in line for line in said), said
+    # The three others have to start MPI within the limit, on a machine that may be busy.
+    said = ranks(tmp_path, absent=(3,), instead="from mpi4py import MPI; time.sleep(100)", limit=15)
+    assert any("1 of 4 ranks did not come within 15 s: rank 3" in line for line in said), said
 
 
 def test_a_rank_that_does_not_start_mpi_ends_the_job_in_time(tmp_path: Path) -> None:
