@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,11 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("hwprobe")
+
+# A shell script that starts the tests in the background (`make test &`) has them ignore Ctrl-C, and every program that
+# they start would inherit that: none of those that are interrupted here could be (POSIX, Asynchronous Lists).
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @functools.cache
