@@ -30,7 +30,7 @@ SCHEMA: Literal["hwprobe.why-not/1"] = "hwprobe.why-not/1"
 ChangeKind = Literal["none", "policy", "environment", "repair", "hide", "tensorflow", "build", "board"]
 
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
-_OF_TENSORFLOW = ("HWP201", "HWP202", "HWP203", "HWP204", "HWP208", "HWP209", "HWP211")
+_OF_TENSORFLOW = ("HWP201", "HWP202", "HWP203", "HWP204", "HWP208", "HWP211")
 """Findings that another TensorFlow answers."""
 
 _NEEDED_BOARD = {
@@ -226,8 +226,17 @@ def _repairs(report: Report, policy: Policy, wanted: DtypePolicy, causes: Sequen
         for cause in causes
         if cause.primary and cause.severity is Severity.ERROR and cause.id not in _OF_TENSORFLOW
     ]
-    mended = _with_all_visible(report)
+    mended = _with_found_libraries(_with_all_visible(report))
     return [change for change in changes if not report.devices or _try(change, mended, policy, wanted).allows]
+
+
+def _with_found_libraries(report: Report) -> Report:
+    """The machine as it would be if its TensorFlow found the libraries that lie somewhere on it."""
+    tensorflow = report.tensorflow
+    if tensorflow is None:
+        return report
+    libraries = tuple(replace(each, loads=True) if each.found_at else each for each in tensorflow.libraries)
+    return replace(report, tensorflow=replace(tensorflow, libraries=libraries))
 
 
 def _builds(report: Report, policy: Policy, wanted: DtypePolicy) -> Iterator[_Tried]:
@@ -285,7 +294,11 @@ def _try_release(row: Release, report: Report, policy: Policy, wanted: DtypePoli
     elif any(library.loads is False for library in report.tensorflow.libraries):
         brings = " with the CUDA libraries that it opens"
     package = f"tensorflow[and-cuda]=={row.version}.*" if row.and_cuda else f"tensorflow=={row.version}.*"
-    libraries = "" if row.and_cuda else f"   # and CUDA {row.cuda} with cuDNN {row.cudnn_minimum} on the system"
+    libraries = ""
+    if not row.and_cuda:
+        libraries = f"   # and CUDA {row.cuda} with cuDNN {row.cudnn_minimum} on the system"
+    elif row.misses_pip_libraries(row.version):
+        libraries = "   # it does not find all of its libraries by itself: hwprobe check names the folder"
     change = Change(
         kind="tensorflow",
         what=(f"NVIDIA driver {driver} or newer, and " if driver else "") + f"TensorFlow {row.version}{brings}",
@@ -302,7 +315,8 @@ def _same_build(changed: Report, report: Report) -> bool:
     before, after = report.tensorflow, changed.tensorflow
     if before is None or after is None or before.version is None or after.version is None:
         return False
-    loads = all(library.loads is not False for library in before.libraries)
+    # What lies beside it already would not come again.
+    loads = all(library.loads is not False or library.found_at for library in before.libraries)
     known, row = release(before.version), release(after.version)
     return known == row and before.compute_capabilities == after.compute_capabilities and loads
 

@@ -26,7 +26,7 @@ class Release(Row, frozen=True, kw_only=True):
         native_windows_gpu: Whether Windows builds with CUDA exist.
         opens_nvml: Whether it lists no GPU without `libnvidia-ml.so.1`.
         bfloat16: Its GPU kernels: `unusable`, `partial` (several activations go to the CPU), `complete`.
-        pip_libraries_fault: Versions that do not find the CUDA libraries of the `nvidia-*` wheels.
+        pip_libraries_fault: Versions that do not find every CUDA library of the `nvidia-*` wheels.
         cuda_recorded: Whether `build_info.py` names CUDA, cuDNN and architectures.
         pre_release: Whether only a pre-release exists.
         known: False where a newer release was asked for, and this one only stands in for it.
@@ -52,6 +52,14 @@ class Release(Row, frozen=True, kw_only=True):
     def minor(self) -> tuple[int, int]:
         """Major and minor as numbers."""
         return _minor(Version(self.version))
+
+    def misses_pip_libraries(self, version: str) -> bool:
+        """Whether one version of this release does not find every CUDA library of the `nvidia-*` wheels by itself.
+
+        Args:
+            version: `2.16.1`; without its last number it is the first of the release, such as 2.21 for 2.21.0.
+        """
+        return Version(version) in map(Version, self.pip_libraries_fault)
 
 
 class LibrarySet(Row, frozen=True, kw_only=True):

@@ -176,7 +176,6 @@ def _platform_name(platform: Platform) -> str:
 
 def _libraries(version: str, row: Release) -> str:
     found = "with the CUDA libraries that it opens installed and found"
-    if version not in row.pip_libraries_fault:
+    if not row.misses_pip_libraries(version):
         return found
-    # tensorflow/tensorflow#63362
-    return f"{found}, which {version} by itself does not do with those of the nvidia-* wheels"
+    return f"{found}, which {version} by itself does not do with all of those of the nvidia-* wheels"

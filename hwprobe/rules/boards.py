@@ -26,7 +26,7 @@ def last_driver_branch(device: PciDevice) -> int | None:
 
 def newest_wheel_for(capability: ComputeCapability) -> Release | None:
     """The newest release whose wheels have code for a GPU; None if none of the table has any."""
-    return _newest(lambda row: code_for(capability, row.architectures).kind != "none")
+    return newest_wheel_that(lambda row: code_for(capability, row.architectures).kind != "none")
 
 
 def newest_wheel_under(driver: str, system: str, capabilities: Sequence[ComputeCapability]) -> Release | None:
@@ -37,7 +37,7 @@ def newest_wheel_under(driver: str, system: str, capabilities: Sequence[ComputeC
         system: Whose driver it is: `Linux` or `Windows` (under WSL, too).
         capabilities: Of the GPUs.
     """
-    return _newest(
+    return newest_wheel_that(
         lambda row: (
             _covers(driver, minimum_driver(row.cuda, system))
             and all(_runs_on(capability, row, driver, system) for capability in capabilities)
@@ -45,7 +45,8 @@ def newest_wheel_under(driver: str, system: str, capabilities: Sequence[ComputeC
     )
 
 
-def _newest(fits: Callable[[Release], bool]) -> Release | None:
+def newest_wheel_that(fits: Callable[[Release], bool]) -> Release | None:
+    """The newest final release of which something holds; None if it holds of none."""
     final = newest_release().minor
     return next((row for row in reversed(releases()) if row.minor <= final and fits(row)), None)
 

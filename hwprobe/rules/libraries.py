@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
 from hwprobe.knowledge.tensorflow import brings, release
-from hwprobe.report import SharedLibrary, TensorFlow
+from hwprobe.report import Host, SharedLibrary, TensorFlow
+from hwprobe.rules.boards import newest_wheel_that, pip_install_last
 from hwprobe.rules.cuda_build import cuda_build
 from hwprobe.rules.verdict import PASS, Case, Problem, RuleCheck, Skipped, Verdict
 
@@ -22,11 +23,12 @@ WHEEL_LIBRARIES_NOT_FOUND = Rule(
     hides_gpus=True,
     explanation=Explanation(
         checks="Whether every library that does not load lies in a folder of the nvidia-* wheels all the same.",
-        matters='TensorFlow 2.16.1 did not look there. It then says "Cannot dlopen some GPU libraries" and computes '
-        "on the CPU, although everything is installed.",
-        fix="Upgrade TensorFlow, or put the folders on LD_LIBRARY_PATH before Python starts; inside a running Python "
-        "it is too late.",
-        reference="tensorflow/tensorflow#63362, #63341",
+        matters="TensorFlow 2.16.1 looks into none of their folders and 2.21.0 not into that of cuSOLVER. It then says "
+        '"Cannot dlopen some GPU libraries" and computes on the CPU, although everything is installed.',
+        fix="Put the folders on LD_LIBRARY_PATH before Python starts (inside a running Python it is too late), or take "
+        "a release that finds them, such as 2.20.",
+        reference="tensorflow/tensorflow#63362, #63341; RUNPATH of libtensorflow_framework.so.2 in the wheels of "
+        "2.15.1 to 2.22.0rc0",
     ),
 )
 
@@ -52,11 +54,20 @@ def wheel_libraries_are_found(case: Case) -> Verdict:
                 "wheels": [f"{one.name} {one.version}" for one in tensorflow.wheels],
             },
             fix=(
-                "pip install --upgrade 'tensorflow[and-cuda]'",
-                f"or, before Python starts: export LD_LIBRARY_PATH={':'.join(folders)}:$LD_LIBRARY_PATH",
+                f"export LD_LIBRARY_PATH={':'.join(folders)}:$LD_LIBRARY_PATH   # before Python starts",
+                *_release_that_finds_them(tensorflow, case.report.host),
             ),
         ),
     )
+
+
+def _release_that_finds_them(tensorflow: TensorFlow, host: Host) -> tuple[str, ...]:
+    """Another release, where the one that is here is known not to find the libraries of the wheels."""
+    known = release(tensorflow.version) if tensorflow.version is not None else None
+    if known is None or tensorflow.version is None or not known.misses_pip_libraries(tensorflow.version):
+        return ()
+    finding = newest_wheel_that(lambda row: row.and_cuda and not row.pip_libraries_fault)
+    return (f"or {pip_install_last(finding, 'that finds all of them by itself', host)}",) if finding is not None else ()
 
 
 LIBRARY_MISSING = Rule(
@@ -86,11 +97,11 @@ def every_library_loads(case: Case) -> Verdict:
     missing = _missing(tensorflow)
     absent = [library for library in missing if not library.found_at]
     present = [library for library in missing if library.found_at]
-    problems = [_absent_problem(absent, tensorflow)] if absent else []
+    problems = [_absent_problem(absent, tensorflow, case.report.host)] if absent else []
     return (*problems, *(_present_problem(library, tensorflow) for library in present))
 
 
-def _absent_problem(absent: Sequence[SharedLibrary], tensorflow: TensorFlow) -> Problem:
+def _absent_problem(absent: Sequence[SharedLibrary], tensorflow: TensorFlow, host: Host) -> Problem:
     """All that are nowhere to be found have one cause and one remedy."""
     names = [library.soname for library in absent]
     others = [path for library in absent for path in library.other_versions]
@@ -111,7 +122,7 @@ def _absent_problem(absent: Sequence[SharedLibrary], tensorflow: TensorFlow) -> 
             "packages_not_installed": packages,
             "built_with_cuda": tensorflow.cuda_version,
         },
-        fix=_absent_fix(tensorflow),
+        fix=(*_absent_fix(tensorflow), *_release_that_finds_them(tensorflow, host)),
     )
 
 

@@ -72,7 +72,7 @@ TABLE: Cases = {
             report(gpus=[RTX_3090], lists=(), tensorflow=WHEEL_2_16_1, driver="550.54.14"),
             FAIL,
             {"HWP209": ERROR},
-            says=("pip install --upgrade", "export LD_LIBRARY_PATH=", "libcudnn.so.9"),
+            says=("pip install 'tensorflow[and-cuda]<2.21'", "export LD_LIBRARY_PATH=", "libcudnn.so.9"),
             never=("HWP1", "HWP208", "install CUDA", "driver"),
             require="gpus>=1",
         ),

@@ -84,7 +84,15 @@ def test_what_a_release_was_built_for(version, cuda, cudnn, bfloat16, opens_nvml
 
 
 def test_only_the_releases_that_were_seen_to_miss_pip_libraries_are_blamed():
-    assert {fault for row in releases() for fault in row.pip_libraries_fault} == {"2.16.1", "2.17.0rc0"}
+    assert {fault for row in releases() for fault in row.pip_libraries_fault} == {"2.16.1", "2.17.0rc0", "2.21.0"}
+
+
+@pytest.mark.parametrize(
+    ("version", "misses"),
+    [("2.16.1", True), ("2.16.2", False), ("2.16", False), ("2.21.0", True), ("2.21", True), ("2.21.1", False)],
+)
+def test_a_fault_is_of_one_version(version, misses):
+    assert release(version).misses_pip_libraries(version) is misses
 
 
 def test_the_newest_release_is_a_final_one_unless_asked_otherwise():

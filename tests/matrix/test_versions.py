@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from hwprobe.knowledge.tensorflow import release
+from hwprobe.knowledge.tensorflow import library_packages, release, sonames
 from hwprobe.knowledge.versions import cuda_release, cudnn_major
+from hwprobe.probe.elf import read_search_path
 from hwprobe.probe.fatbin import read_compute_capabilities
 from hwprobe.probe.tensorflow_build import parse_build_info, read_build
 from tests.machine import A100, T4, Case, Machine, python_in_forks
@@ -107,6 +108,26 @@ def test_the_table_of_releases_says_what_the_build_says(expected: Expected) -> N
     requirements = [text for text in wheel.requires or () if text.startswith("keras") and "extra" not in text]
     assert len(requirements) == 1
     assert location.name == "tensorflow"
+
+
+def test_the_table_names_the_versions_that_do_not_look_where_the_wheels_put_their_libraries(expected: Expected) -> None:
+    if not expected.architectures:
+        tensorflow, _, _ = read_build()
+        assert tensorflow is None or not tensorflow.is_cuda_build
+        return
+    assert expected.tensorflow is not None
+    known = release(expected.tensorflow)
+    assert known is not None
+    location, _ = build_facts()
+    searched = read_search_path(str(location / "libtensorflow_framework.so.2")).folders
+    package_of = {row.library: row.package for row in library_packages()}
+    wanted = {package_of[name.partition(".so")[0]] for name in sonames(known.cuda, known.cudnn_minimum, "Linux")}
+    overlooked = {
+        package
+        for package in wanted
+        if not any(folder.endswith(f"/nvidia/{package.replace('-', '_')}/lib") for folder in searched)
+    }
+    assert bool(overlooked) is (known.misses_pip_libraries(expected.tensorflow) or not known.and_cuda), overlooked
 
 
 def test_the_fat_binaries_hold_what_the_table_says(expected: Expected) -> None:

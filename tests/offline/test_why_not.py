@@ -48,6 +48,12 @@ class Row(NamedTuple):
 
 
 MISSING = SharedLibrary(soname="libcudnn.so.9", loads=False, error="no such file")
+OVERLOOKED = SharedLibrary(
+    soname="libcusolver.so.11",
+    loads=False,
+    error="libcusolver.so.11: cannot open shared object file: No such file or directory",
+    found_at=("/env/lib/python3.11/site-packages/nvidia/cusolver/lib/libcusolver.so.11",),
+)
 ROWS = {
     "a weaker GPU among others": Row(
         report(gpus=[T4, A100]),
@@ -110,6 +116,14 @@ ROWS = {
         report(gpus=[A100], tensorflow=tensorflow_wheel(libraries=(MISSING,)), lists=[]),
         "mixed_bfloat16",
         [("tensorflow", "TensorFlow 2.21 with the CUDA libraries", "pip install 'tensorflow[and-cuda]==2.21.*'")],
+    ),
+    "a library that lies where this TensorFlow does not look": Row(
+        report(gpus=[A100], tensorflow=tensorflow_wheel(libraries=(OVERLOOKED,)), lists=[]),
+        "mixed_bfloat16",
+        [
+            ("repair", "libcusolver.so.11: installed by the nvidia-* wheels", "export LD_LIBRARY_PATH="),
+            ("tensorflow", "TensorFlow 2.20 with the CUDA libraries", "pip install 'tensorflow[and-cuda]==2.20.*'"),
+        ],
     ),
     "no TensorFlow": Row(
         "A100, no tensorflow",

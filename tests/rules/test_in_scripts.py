@@ -128,7 +128,7 @@ def test_require_raises_the_text_that_the_command_shows(machine: Callable[..., M
     )
     assert shown.returncode == 1
     messages = [line.removeprefix("cause: ").rpartition(" [")[0] or line for line in text.splitlines()]
-    assert len(messages) == 4
+    assert len(messages) == 5
     assert all(message.strip() in shown.stdout for message in messages), (messages, shown.stdout)
 
 

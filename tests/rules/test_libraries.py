@@ -10,6 +10,8 @@ from tests.rules.table import Fires, Row, Table, check, rows
 
 CUDNN = "libcudnn.so.9"
 CUDNN_WHEEL = f"{SITE_PACKAGES}/nvidia/cudnn/lib/{CUDNN}"
+CUSOLVER = "libcusolver.so.11"
+CUSOLVER_WHEEL = f"{SITE_PACKAGES}/nvidia/cusolver/lib/{CUSOLVER}"
 TORCH = {"frameworks": (Distribution(name="torch", version="2.9.0"),)}
 FROM_TORCH = "/env/lib/python3.11/site-packages/torch/lib/libcudnn.so.9"
 JAX = Keras(version="3.15.1", backend="jax", backend_origin="environment")
@@ -259,9 +261,20 @@ TABLE: Table = {
                 "libraries",
                 (f"{CUDNN}: installed by the nvidia-* wheels", "2.16.1 does not find it"),
                 (
-                    "pip install --upgrade 'tensorflow[and-cuda]'",
                     f"export LD_LIBRARY_PATH={SITE_PACKAGES}/nvidia/cudnn/lib:$LD_LIBRARY_PATH",
+                    "or pip install 'tensorflow[and-cuda]<2.21'   # the last release that finds all of them",
                 ),
+            ),
+        ),
+        Row(
+            "the newest release, which overlooks one of them",
+            report(gpus=[T4], lists=(), tensorflow=with_libraries(CUSOLVER, found={CUSOLVER: CUSOLVER_WHEEL})),
+            Fires(
+                Severity.ERROR,
+                Action.USER,
+                "libraries",
+                (f"{CUSOLVER}: installed by the nvidia-* wheels", "2.21.0 does not find it"),
+                ("nvidia/cusolver/lib:$LD_LIBRARY_PATH", "or pip install 'tensorflow[and-cuda]<2.21'"),
             ),
         ),
         Row("all load", report(gpus=[T4], tensorflow=with_libraries()), "pass"),
