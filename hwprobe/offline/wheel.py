@@ -178,4 +178,4 @@ def _libraries(version: str, row: Release) -> str:
     found = "with the CUDA libraries that it opens installed and found"
     if not row.misses_pip_libraries(version):
         return found
-    return f"{found}, which {version} by itself does not do with all of those of the nvidia-* wheels"
+    return f"{found}; of those of the nvidia-* wheels it overlooks some by itself (HWP209)"
