@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.dates import TODAY
 from tests.machine import Machine, NoCompilerError, Workshop, find_compiler
 from tests.machine.workshop import DRIVER_LIBRARIES
 
@@ -31,6 +32,12 @@ settings.load_profile("hwprobe")
 # they start would inherit that: none of those that are interrupted here could be (POSIX, Asynchronous Lists).
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def one_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process; the hook of a test machine sees to its own."""
+    monkeypatch.setattr("hwprobe.preflight.today", lambda: TODAY)
 
 
 @functools.cache

@@ -20,6 +20,7 @@ from hwprobe.report import Driver, Host, Keras, Report, SharedLibrary, Sources, 
 from hwprobe.rules.verdict import Case
 from hwprobe.source import Source, SourceStatus
 from hwprobe.usability import usability
+from tests.dates import TODAY
 
 OK = Source(status=SourceStatus.OK)
 KERAS_3 = Keras(version="3.15.1", backend="tensorflow", backend_origin="default")
@@ -32,6 +33,8 @@ WHEELS: dict[str, tuple[str, ...]] = {
     "2.21.0": ("sm_60", "sm_70", "sm_80", "sm_89", "compute_90"),
 }
 """What the Linux x86_64 wheels say in build_info.py."""
+SINCE_2_17 = WHEELS["2.17.1"]
+"""What the wheels of 2.17 to 2.21 say there."""
 
 CUDA_OF_WHEEL = {"2.12": "11.8", "2.14": "11.8", "2.15": "12.2", "2.16": "12.3", "2.17": "12.3", "2.21": "12.5.1"}
 
@@ -54,6 +57,7 @@ T4 = gpu("Tesla T4", "7.5", memory_gib=15, pci_device_id="1EB8", multiprocessors
 V100 = gpu("Tesla V100-SXM2-16GB", "7.0", memory_gib=16, pci_device_id="1DB1", multiprocessors=80)
 A100 = gpu("NVIDIA A100-SXM4-80GB", "8.0", memory_gib=80, pci_device_id="20B2", multiprocessors=108)
 H100 = gpu("NVIDIA H100 80GB HBM3", "9.0", memory_gib=79.6, pci_device_id="2330", multiprocessors=132)
+RTX_3090 = gpu("NVIDIA GeForce RTX 3090", "8.6", memory_gib=24, pci_device_id="2204", multiprocessors=82)
 RTX_4090 = gpu("NVIDIA GeForce RTX 4090", "8.9", memory_gib=24, pci_device_id="2684", multiprocessors=128)
 RTX_5090 = gpu("NVIDIA GeForce RTX 5090", "12.0", memory_gib=31.8, pci_device_id="2B85", multiprocessors=170)
 GTX_1660_TI = gpu("NVIDIA GeForce GTX 1660 Ti", "7.5", memory_gib=6, pci_device_id="2182", multiprocessors=24)
@@ -74,6 +78,12 @@ def lost(device: Gpu) -> Gpu:
 def hidden(device: Gpu) -> Gpu:
     """A GPU that NVML shows and this process may not use."""
     return msgspec.structs.replace(device, visible=False)
+
+
+def using(device: Gpu, free_gib: float, total_gib: float) -> Gpu:
+    """A GPU of whose memory something uses a part."""
+    memory = GpuMemory(total_bytes=int(total_gib * 2**30), free_bytes=int(free_gib * 2**30), kind="dedicated")
+    return msgspec.structs.replace(device, memory=memory)
 
 
 def mig(device: Gpu, *instances: MigInstance) -> Gpu:
@@ -99,6 +109,11 @@ def tensorflow_wheel(version: str | None = "2.21.0", **facts: Any) -> TensorFlow
         "ptxas": "/env/nvidia/cuda_nvcc/bin/ptxas",
     }
     return TensorFlow(**{**known, **facts})
+
+
+def built_with(cuda: str, version: str, **facts: Any) -> TensorFlow:
+    """A TensorFlow of before build_info.py named architectures."""
+    return tensorflow_wheel(version, **{"cuda_version": cuda, "compute_capabilities": None, **facts})
 
 
 CPU_ONLY = TensorFlow(version="2.21.0", is_cuda_build=False, is_rocm_build=False)
@@ -198,7 +213,7 @@ def _listed(gpus: Sequence[Gpu]) -> tuple[TensorFlowDevice, ...]:
     )
 
 
-def case(facts: Report, policy: Policy | None = None, today: str = "2026-11-30") -> Case:
+def case(facts: Report, policy: Policy | None = None, today: str = TODAY) -> Case:
     """What a rule sees."""
     site = policy or Policy()
     devices: tuple[DeviceUsability, ...] = usability(facts, site)

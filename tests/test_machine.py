@@ -228,7 +228,7 @@ class TestSurroundings:
         monkeypatch.setenv("UNRELATED", "stays")
         environment = machine(gpus=[T4]).environment(CUDA_DEVICE_ORDER="PCI_BUS_ID", HOME=None)
         steering = {name for name in environment if name.startswith(("CUDA", "TF_", "SLURM", "HWPROBE", "HOME"))}
-        assert steering == {"CUDA_DEVICE_ORDER", "HWPROBE_TEST_MACHINE"}
+        assert steering == {"CUDA_DEVICE_ORDER", "HWPROBE_TEST_MACHINE", "HWPROBE_TEST_TODAY"}
         assert environment["UNRELATED"] == "stays"
 
     def test_a_healthy_machine_shows_its_gpus_to_linux(self, machine: MachineFactory) -> None:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tests.dates import TODAY
 from tests.machine import Machine
 from tests.machine.machine import HOOK
 
@@ -205,7 +206,7 @@ class Slurm:
             program.write_text(
                 "#!/bin/bash\n"
                 f'[ -e "{machine}/description" ] || exit 1\n'
-                f'export HWPROBE_TEST_MACHINE="{machine}/description" PYTHONPATH="{path}"\n'
+                f'export HWPROBE_TEST_MACHINE="{machine}/description" HWPROBE_TEST_TODAY={TODAY} PYTHONPATH="{path}"\n'
                 f'export LD_LIBRARY_PATH="{machine}/lib" TF_CPP_MIN_LOG_LEVEL=3\n'
                 f'exec "{sys.executable}" {command}\n'
             )

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from tests.dates import TODAY
 from tests.machine.description import cuda_number, cudnn_number, describe
 from tests.machine.gpus import Gpu
 from tests.machine.root import write_root
@@ -113,6 +114,7 @@ class Machine:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
         own = {
             "HWPROBE_TEST_MACHINE": str(self.folder / "description"),
+            "HWPROBE_TEST_TODAY": TODAY,
             "LD_LIBRARY_PATH": self.library_path,
             "PYTHONPATH": os.pathsep.join([str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }

@@ -37,6 +37,9 @@ def nodes(*names: str, **facts: Any) -> tuple[DeviceNode, ...]:
 
 
 NODES = nodes("nvidia0", "nvidiactl", "nvidia-uvm")
+POD = {"container": "kubernetes", "device_nodes": NODES}
+IN_POD = {"KUBERNETES_SERVICE_HOST": "set"}
+WINDOWS = {"system": "Windows", "machine": "AMD64", "pci_devices": None}
 
 
 def failed(code: int, error: str) -> Source:

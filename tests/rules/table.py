@@ -12,6 +12,7 @@ from hwprobe.policy import Policy
 from hwprobe.report import Report
 from hwprobe.rules.catalogue import CATALOGUE
 from hwprobe.rules.judge import judge
+from tests.dates import TODAY
 from tests.reports import case
 
 COMMANDS = (
@@ -49,7 +50,7 @@ class Row(NamedTuple):
     facts: Report
     expect: Fires | str
     policy: Policy | None = None
-    today: str = "2026-11-30"
+    today: str = TODAY
 
 
 Table = Mapping[str, Sequence[Row]]

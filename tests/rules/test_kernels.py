@@ -10,6 +10,7 @@ from tests.reports import (
     GTX_980,
     H100,
     P100,
+    RTX_3090,
     RTX_5090,
     T4,
     V100,
@@ -25,7 +26,6 @@ from tests.rules.table import Fires, Row, Table, check, rows
 
 GT_1030 = gpu("NVIDIA GeForce GT 1030", "6.1", memory_gib=2, pci_device_id="1D01", multiprocessors=3)
 GTX_680 = gpu("NVIDIA GeForce GTX 680", "3.0", memory_gib=2, pci_device_id="1180", multiprocessors=8)
-RTX_3090 = gpu("NVIDIA GeForce RTX 3090", "8.6", memory_gib=24, pci_device_id="2204", multiprocessors=82)
 CUDA_13 = tensorflow_wheel("2.21.0", cuda_version="13.0", compute_capabilities=("sm_75", "sm_80", "compute_90"))
 OWN_BUILD = tensorflow_wheel(compute_capabilities=("sm_80", "sm_120"), compute_capabilities_origin="fatbin")
 CUDA_10 = tensorflow_wheel("2.3.0", cuda_version="10.1", compute_capabilities=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hwprobe.findings import Action, Severity
 from hwprobe.report import Distribution, Driver, Keras
 from tests.reports import A100, CPU_ONLY, T4, T1200, cpu_only, hidden, report, source, tensorflow_wheel
-from tests.rules.facts import ABSENT, NO_DRIVER, distributions, pci
+from tests.rules.facts import ABSENT, NO_DRIVER, WINDOWS, distributions, pci
 from tests.rules.table import Fires, Row, Table, check, rows
 
 CPU_BUILD = tensorflow_wheel(is_cuda_build=False, distributions=distributions("tensorflow-cpu"))
@@ -15,7 +15,6 @@ PLUGIN = tensorflow_wheel(
     is_cuda_build=False, plugins=(Distribution(name="tensorflow-directml-plugin", version="0.4.0"),)
 )
 OLD_WINDOWS = tensorflow_wheel("2.10.1", is_cuda_build=False)
-WINDOWS = {"system": "Windows", "machine": "AMD64", "pci_devices": None}
 ARM = {"machine": "aarch64"}
 JAX = Keras(version="3.15.1", backend="jax", backend_origin="environment")
 BOTH = Keras(version="3.15.1", tf_keras_version="2.21.0", backend="tensorflow")
