@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.cases import test_precision_and_memory, test_tensorflow_sees_no_gpu, test_which_gpus
+from tests.cases import (
+    test_drivers_and_generations,
+    test_packages_and_libraries,
+    test_precision_and_memory,
+    test_sick_and_unusual_gpus,
+    test_which_gpus,
+)
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -19,7 +25,13 @@ else:
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-TABLES = (test_tensorflow_sees_no_gpu.TABLE, test_which_gpus.TABLE, test_precision_and_memory.TABLE)
+TABLES = (
+    test_packages_and_libraries.TABLE,
+    test_drivers_and_generations.TABLE,
+    test_which_gpus.TABLE,
+    test_sick_and_unusual_gpus.TABLE,
+    test_precision_and_memory.TABLE,
+)
 
 
 def read(name: str) -> dict[str, Any]:
