@@ -83,7 +83,6 @@ def make_step(build: Callable[[], tuple[Any, Any, Any]], wrap: Callable[[Any], A
     optimizer.build(model.trainable_variables)
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
-    @tf.function
     def step() -> Any:
         with tf.GradientTape() as tape:
             loss = loss_of(y, model(x, training=True))
@@ -91,9 +90,10 @@ def make_step(build: Callable[[], tuple[Any, Any, Any]], wrap: Callable[[Any], A
         optimizer.apply(tape.gradient(scaled, model.trainable_variables), model.trainable_variables)
         return loss
 
+    compiled: Callable[[], Any] = tf.function(step)
     for _ in range(5):
-        step().numpy()
-    return step
+        compiled().numpy()
+    return compiled
 
 
 def measure(build: Callable[[], tuple[Any, Any, Any]], rounds: int) -> dict[str, list[float]]:
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures of every model to this file")
     arguments = parser.parse_args()
     keras.config.set_dtype_policy("mixed_float16")
-    results = {}
+    results: dict[str, dict[str, object]] = {}
     for model, build in MODELS.items():
         times = measure(build, arguments.rounds)
         stock = np.array(times[STOCK])

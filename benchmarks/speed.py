@@ -79,7 +79,7 @@ class Measured(NamedTuple):
 
     def median(self, name: str, field: str) -> float:
         """Of the runs of a command."""
-        return statistics.median(getattr(cost, field) for cost in self.costs[name])
+        return statistics.median(float(getattr(cost, field)) for cost in self.costs[name])
 
     def ratios(self, name: str, field: str) -> list[float]:
         """To the reference, round by round."""
