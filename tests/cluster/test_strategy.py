@@ -14,8 +14,8 @@ import pytest
 
 from hwprobe.cluster.merge import merge
 from hwprobe.cluster.plan import Plan, plan_to_json
+from tests.cluster.group import free_ports
 from tests.cluster.records import cpu, t4
-from tests.cluster.test_agreement import free_ports
 from tests.machine import A100, T4, Machine
 
 LIMIT_SECONDS = 300
