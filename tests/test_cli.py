@@ -173,7 +173,7 @@ def test_a_policy_by_variable_and_by_option(
 def test_strict_lets_a_warning_fail(machine: Callable[..., Machine]) -> None:
     m = machine(gpus=[T4])
     command = [sys.executable, "-m", "hwprobe", "check", "--fast"]
-    variables = {"TF_FORCE_GPU_ALLOW_GROWTH": "yes"}
+    variables: dict[str, Any] = {"TF_FORCE_GPU_ALLOW_GROWTH": "yes"}
     assert m.run(command, timeout=120, **variables).returncode == 0
     assert m.run([*command, "--strict"], timeout=120, **variables).returncode == 1
     assert m.run([*command, "--strict", "--ignore", "HWP5"], timeout=120, **variables).returncode == 0

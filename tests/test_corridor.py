@@ -89,7 +89,7 @@ ROWS = {
 }
 
 
-def check(m: Machine, *options: str, **variables: str | None) -> tuple[int, dict[str, Any], str]:
+def check(m: Machine, *options: str, **variables: Any) -> tuple[int, dict[str, Any], str]:
     done = m.run([sys.executable, "-m", "hwprobe", "check", "--format", "json", *options], timeout=240, **variables)
     return done.returncode, valid(done.stdout), done.stderr
 

@@ -44,7 +44,8 @@ def name_of(path: Path) -> str:
 
 
 def expected(path: Path) -> dict[str, Any]:
-    return tomllib.loads((FOLDER / f"{name_of(path)}.toml").read_text(encoding="utf-8"))
+    known: dict[str, Any] = tomllib.loads((FOLDER / f"{name_of(path)}.toml").read_text(encoding="utf-8"))
+    return known
 
 
 def test_every_recording_has_its_answer_and_every_answer_its_recording() -> None:

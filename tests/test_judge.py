@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from hwprobe.findings import Action, Explanation, Rule, Severity
@@ -19,7 +21,7 @@ def rule(id_: str, severity: Severity = Severity.ERROR, after: tuple[str, ...] =
     )
 
 
-def answers(verdict: Verdict) -> object:
+def answers(verdict: Verdict) -> Callable[[Case], Verdict]:
     def check(_case: Case) -> Verdict:
         return verdict
 

@@ -76,9 +76,8 @@ class TestAsUnderPython:
         write(tmp_path, "package/__main__.py", "print(__name__, __package__)")
         assert launch(cpu, "-mpackage", cwd=tmp_path).stdout == "__main__ package\n"
 
+    @pytest.mark.skipif(sys.version_info < (3, 11), reason="-P came with Python 3.11")
     def test_a_safe_path_stays_safe(self, cpu: Machine, tmp_path: Path) -> None:
-        if sys.version_info < (3, 11):
-            pytest.skip("-P came with Python 3.11")
         script = write(tmp_path, "train.py", "import sys, json\nprint(sys.path[0], json.__name__)")
         ours = launch(cpu, script, cwd=tmp_path, python=("-P",))
         assert ours.stdout == cpu.run([sys.executable, "-P", script], cwd=tmp_path).stdout

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from hwprobe.bench.facts import Bench, Measurement, Mode, Ratio
+from hwprobe.bench.facts import Bench, KernelName, Measurement, Mode, Ratio
 
-KERNELS = ("matmul", "convolution", "attention", "optimizer")
+KERNELS: tuple[KernelName, ...] = ("matmul", "convolution", "attention", "optimizer")
 
 
-def measurement(kernel: str, mode: Mode, speed: float = 1.0, **facts: Any) -> Measurement:
+def measurement(kernel: KernelName, mode: Mode, speed: float = 1.0, **facts: Any) -> Measurement:
     """One kernel that ran well, this much faster than the baseline."""
     return Measurement(
         **{
@@ -25,10 +25,11 @@ def measurement(kernel: str, mode: Mode, speed: float = 1.0, **facts: Any) -> Me
 
 def bench(*, float16: float = 1.0, bfloat16: float = 1.0, without: str = "", **facts: Any) -> Bench:
     """A GPU that runs everything; `without` names a mode whose convolution is missing."""
+    speeds: tuple[tuple[Mode, float], ...] = (("float16", float16), ("bfloat16", bfloat16))
     measurements = []
     for kernel in KERNELS:
         measurements.append(measurement(kernel, "float32"))
-        for mode, speed in (("float16", float16), ("bfloat16", bfloat16)):
+        for mode, speed in speeds:
             missing = kernel == "convolution" and mode == without
             measurements.append(
                 Measurement(kernel=kernel, mode=mode, size="small", error="NotFoundError: no kernel")

@@ -35,7 +35,8 @@ TABLES = (
 
 
 def read(name: str) -> dict[str, Any]:
-    return tomllib.loads((HERE / name).read_text(encoding="utf-8"))
+    known: dict[str, Any] = tomllib.loads((HERE / name).read_text(encoding="utf-8"))
+    return known
 
 
 IDS: list[str] = read("ids.toml")["ids"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hwprobe.report import Distribution, Driver, SharedLibrary, TensorFlow
 from tests.cases.table import ERROR, FAIL, INFO, OK, WARN, WARNING, Case, Cases, cases, hold, judged
 from tests.reports import (
@@ -30,7 +32,7 @@ WHEEL_2_16_1 = with_libraries(
     wheels=(Distribution(name="nvidia-cudnn-cu12", version="8.9.7.29"),),
 )
 AND_CUDA = ("nvidia-cublas-cu12<13.0,>=12.5.3.2", "nvidia-cudnn-cu12<10.0,>=9.3.0.75")
-TENSORFLOW_2_20 = {"version": "2.20.0", "compute_capabilities": SINCE_2_17}
+TENSORFLOW_2_20: dict[str, Any] = {"version": "2.20.0", "compute_capabilities": SINCE_2_17}
 
 
 def with_cudnn(version: str) -> TensorFlow:

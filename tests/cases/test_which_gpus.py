@@ -325,6 +325,7 @@ def test_c036_what_was_told_is_shown_and_what_could_not_be_read_is_unknown() -> 
     assert told.report is not None
     (parent,) = told.report.devices
     assert parent.memory.total_bytes is None
+    assert parent.mig is not None
     hidden_instance = msgspec.structs.replace(ONE, visible=False)
     unknown = msgspec.structs.replace(parent, mig=msgspec.structs.replace(parent.mig, instances=(hidden_instance,)))
     assert memory_text(unknown, told.report) == "unknown"

@@ -58,7 +58,9 @@ def cpu(host: str, **facts: Any) -> NodeRecord:
 
 def usability(label: str, **usable: bool | None) -> tuple[DeviceUsability, ...]:
     """What one device can use: everything but what is named here."""
-    policies = {name: Usable(usable=usable.get(name, True), reason=f"{name} on {label}") for name in DTYPE_POLICIES}
+    policies: dict[str, Usable] = {
+        name: Usable(usable=usable.get(name, True), reason=f"{name} on {label}") for name in DTYPE_POLICIES
+    }
     return (DeviceUsability(subject="GPU-1", label=label, policies=policies),)
 
 

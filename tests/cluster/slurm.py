@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.dates import TODAY
 from tests.machine import Machine
@@ -122,7 +123,7 @@ class Slurm:
         path = f"{self.folder / 'bin'}:{SYSTEM_PATH}"
         return self.run(["bash", "-euo", "pipefail", "-c", command], timeout=JOB_SECONDS, PATH=path)
 
-    def submit(self, script: Path, *options: str, timeout: float = JOB_SECONDS, **variables: str) -> Finished:
+    def submit(self, script: Path, *options: str, timeout: float = JOB_SECONDS, **variables: Any) -> Finished:
         """Submit a batch script and wait for its end.
 
         Raises:

@@ -13,6 +13,7 @@ from hwprobe.cluster import record_files
 from hwprobe.cluster.record import NodeRecord
 from hwprobe.cluster.record_files import MAX_RECORD_BYTES, UnreadableRecord, read_records, record_path, write_record
 from hwprobe.errors import InputError
+from hwprobe.files import write_aside
 from hwprobe.serialize import to_json
 from tests.cluster.records import a100, job, t4
 
@@ -58,7 +59,7 @@ def test_a_record_is_replaced_and_no_half_of_one_is_left(tmp_path: Path) -> None
 
 
 def test_a_stale_handle_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = record_files.write_aside
+    write = write_aside
     failures = [errno.ESTALE, errno.ENOENT]
 
     def stale_twice(path: Path, text: str) -> None:
@@ -75,7 +76,7 @@ def test_a_stale_handle_is_tried_again(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_rename_that_the_server_did_and_reported_as_failed_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = record_files.write_aside
+    write = write_aside
 
     def written_and_failed(path: Path, text: str) -> None:
         write(path, text)

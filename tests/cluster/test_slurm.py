@@ -198,12 +198,13 @@ def test_a_prolog_drains_a_node_whose_gpus_no_job_can_use(prolog: Slurm, make: C
 def test_a_prolog_never_drains_a_node_for_what_is_not_its_fault(
     prolog: Slurm, make: Callable[..., Machine], case: str
 ) -> None:
-    machine = {
+    machines: dict[str, Callable[[], Machine | None]] = {
         "no code for this GPU": lambda: make(RTX_5090, RTX_5090),
         "fewer GPUs than asked": lambda: make(A100),
         "no GPU": lambda: make(driver=None),
         "hwprobe cannot start": lambda: None,
-    }[case]()
+    }
+    machine = machines[case]()
     prolog.place("n3", machine)
     status, state, reason = run_on(prolog, "n3")
     assert (status, state) == (0, "idle"), reason

@@ -137,7 +137,9 @@ DOCUMENTS: dict[str, tuple[str, Callable[[str], object]]] = {
     "record": (to_json(t4("n1")), lambda text: from_json(text, NodeRecord)),
     "other record": (to_json(a100("n2", task="task-1")), lambda text: from_json(text, NodeRecord)),
 }
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10) | st.just([]) | st.just({})
+scalars: st.SearchStrategy[Any] = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10) | st.just([]) | st.just({})
+)
 
 
 def places(document: Any) -> list[tuple[Any, Any]]:

@@ -52,9 +52,9 @@ READERS: dict[str, Reader] = {
 }
 
 
-@pytest.fixture(params=READERS.values(), ids=READERS.keys())
+@pytest.fixture(params=list(READERS))
 def reader(request: pytest.FixtureRequest) -> Reader:
-    return request.param
+    return READERS[request.param]
 
 
 def refusal(reader: Reader, path: Path) -> str:

@@ -39,9 +39,9 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-@pytest.fixture(params=COMMANDS.values(), ids=COMMANDS.keys())
+@pytest.fixture(params=list(COMMANDS))
 def command(request: pytest.FixtureRequest, record: Path) -> Command:
-    return request.param
+    return COMMANDS[request.param]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hwprobe.source import Source, SourceStatus
 ADDED = {"architecture", "architecture_known", "tensor_cores", "tensor_cores_reason"}
 
 
-def report_of(*gpus):
+def report_of(*gpus: Gpu) -> Report:
     ok = Source(status=SourceStatus.OK)
     return Report(
         devices=gpus,
@@ -26,7 +26,7 @@ def report_of(*gpus):
     )
 
 
-def gpu_of(name, capability, pci_device_id=None):
+def gpu_of(name: str, capability: str, pci_device_id: str | None = None) -> Gpu:
     return Gpu(name=name, pci_device_id=pci_device_id, compute_capability=ComputeCapability.parse(capability))
 
 
@@ -43,30 +43,35 @@ def gpu_of(name, capability, pci_device_id=None):
         (Gpu(name="no capability"), None, False, None),
     ],
 )
-def test_architecture_and_tensor_cores_are_filled_in(gpu, architecture, known, cores):
+def test_architecture_and_tensor_cores_are_filled_in(
+    gpu: Gpu, architecture: str | None, known: bool, cores: tuple[str, ...] | None
+) -> None:
     (found,) = annotate(report_of(gpu)).devices
 
     assert (found.architecture, found.architecture_known, found.tensor_cores) == (architecture, known, cores)
 
 
-def test_a_board_without_its_tensor_cores_says_why_and_others_say_nothing():
-    assert "TU116" in annotate_gpu(gpu_of("NVIDIA GeForce GTX 1660 Ti", "7.5", "2182")).tensor_cores_reason
+def test_a_board_without_its_tensor_cores_says_why_and_others_say_nothing() -> None:
+    reason = annotate_gpu(gpu_of("NVIDIA GeForce GTX 1660 Ti", "7.5", "2182")).tensor_cores_reason
+
+    assert reason is not None
+    assert "TU116" in reason
     assert annotate_gpu(gpu_of("Tesla T4", "7.5", "1EB8")).tensor_cores_reason is None
 
 
-def test_a_gpu_of_another_maker_is_left_alone():
+def test_a_gpu_of_another_maker_is_left_alone() -> None:
     gpu = Gpu(name="gfx1100", kind="other", tensorflow_name="GPU:0")
 
     assert annotate_gpu(gpu) is gpu
 
 
-def test_what_an_older_hwprobe_wrote_is_judged_anew():
+def test_what_an_older_hwprobe_wrote_is_judged_anew() -> None:
     stale = replace(gpu_of("Tesla T4", "7.5"), architecture="Volta", tensor_cores=(), tensor_cores_reason="a mistake")
 
     assert annotate_gpu(stale) == annotate_gpu(gpu_of("Tesla T4", "7.5"))
 
 
-def test_nothing_else_changes():
+def test_nothing_else_changes() -> None:
     gpu = replace(
         gpu_of("NVIDIA A30", "8.0", "20B7"), uuid="GPU-1", nvml_index=3, visible=True, memory=GpuMemory(total_bytes=24)
     )
@@ -77,7 +82,7 @@ def test_nothing_else_changes():
     assert changed <= ADDED
 
 
-def test_annotating_twice_is_annotating_once():
+def test_annotating_twice_is_annotating_once() -> None:
     once = annotate(report_of(gpu_of("Tesla T4", "7.5"), gpu_of("NVIDIA GeForce GTX 1650", "7.5", "1F82")))
 
     assert annotate(once) == once

@@ -36,7 +36,7 @@ BFLOAT = ("float16", "bfloat16", "tf32")
         ("12.1", "Blackwell", (*BFLOAT, "fp8", "fp4")),
     ],
 )
-def test_a_known_capability(capability, name, dtypes):
+def test_a_known_capability(capability: str, name: str, dtypes: tuple[str, ...]) -> None:
     row = architecture_of(ComputeCapability.parse(capability))
 
     assert (row.name, row.tensor_core_dtypes, row.known) == (name, dtypes, True)
@@ -47,7 +47,7 @@ def test_a_known_capability(capability, name, dtypes):
     ("capability", "stand_in"),
     [("8.8", "8.7"), ("9.1", "9.0"), ("4.0", "3.7"), ("13.0", "12.1"), ("12.2", "12.1"), ("99.9", "12.1")],
 )
-def test_an_unknown_capability_is_judged_by_the_nearest_older_one_and_says_so(capability, stand_in):
+def test_an_unknown_capability_is_judged_by_the_nearest_older_one_and_says_so(capability: str, stand_in: str) -> None:
     row = architecture_of(ComputeCapability.parse(capability))
     substitute = architecture_of(ComputeCapability.parse(stand_in))
 
@@ -61,20 +61,20 @@ def test_an_unknown_capability_is_judged_by_the_nearest_older_one_and_says_so(ca
 
 
 @pytest.mark.parametrize("capability", ["2.1", "1.0", "0.0"])
-def test_a_device_older_than_the_table_has_no_tensor_cores(capability):
+def test_a_device_older_than_the_table_has_no_tensor_cores(capability: str) -> None:
     row = architecture_of(ComputeCapability.parse(capability))
 
     assert (row.name, row.tensor_core_dtypes, row.known) == ("before Kepler", (), False)
 
 
-def test_pascal_says_that_float16_is_slow_and_turing_that_some_boards_differ():
+def test_pascal_says_that_float16_is_slow_and_turing_that_some_boards_differ() -> None:
     assert any("1/64" in note for note in architecture_of(ComputeCapability(6, 1)).notes)
     assert any("TU117" in note for note in architecture_of(ComputeCapability(7, 5)).notes)
     assert not any("1/64" in note for note in architecture_of(ComputeCapability(6, 0)).notes)
 
 
 @given(st.integers(0, 120), st.integers(0, 12))
-def test_every_capability_has_an_answer_that_is_not_newer_than_it(major, minor):
+def test_every_capability_has_an_answer_that_is_not_newer_than_it(major: int, minor: int) -> None:
     capability = ComputeCapability(major, minor)
     row = architecture_of(capability)
 

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprobe.knowledge.drivers import (
+    Compatibility,
+    Toolkit,
     compatibilities,
     driver_cuda_ceiling,
     driver_for_ptx,
@@ -14,7 +16,7 @@ from hwprobe.knowledge.drivers import (
     minimum_driver,
     toolkits,
 )
-from hwprobe.knowledge.tensorflow import releases
+from hwprobe.knowledge.tensorflow import Release, releases
 from hwprobe.knowledge.versions import cuda_release, numbers
 
 
@@ -37,7 +39,7 @@ from hwprobe.knowledge.versions import cuda_release, numbers
         ("580", "580", False),
     ],
 )
-def test_drivers_are_compared_number_by_number(version, minimum, older):
+def test_drivers_are_compared_number_by_number(version: str, minimum: str, older: bool | None) -> None:
     assert driver_is_older(version, minimum) is older
 
 
@@ -55,7 +57,7 @@ def test_drivers_are_compared_number_by_number(version, minimum, older):
         ("64_112", "450.80.02", "452.39"),
     ],
 )
-def test_the_oldest_driver_that_runs_machine_code(cuda, linux, windows):
+def test_the_oldest_driver_that_runs_machine_code(cuda: str, linux: str, windows: str | None) -> None:
     assert minimum_driver(cuda, "Linux") == linux
     assert minimum_driver(cuda, "Windows") == windows
 
@@ -63,7 +65,7 @@ def test_the_oldest_driver_that_runs_machine_code(cuda, linux, windows):
 @pytest.mark.parametrize(
     ("cuda", "system"), [("14.0", "Linux"), ("8.0", "Linux"), ("none", "Linux"), ("12.5", "Darwin")]
 )
-def test_a_minimum_that_is_not_known_is_not_guessed(cuda, system):
+def test_a_minimum_that_is_not_known_is_not_guessed(cuda: str, system: str) -> None:
     assert minimum_driver(cuda, system) is None
     assert driver_for_ptx(cuda, system) is None
 
@@ -71,11 +73,11 @@ def test_a_minimum_that_is_not_known_is_not_guessed(cuda, system):
 @pytest.mark.parametrize(
     ("cuda", "linux"), [("12.5.1", "555.42.02"), ("12.2", "535.54.03"), ("11.8", "520.61.05"), ("13.1", "590.44.01")]
 )
-def test_ptx_needs_the_driver_of_its_own_release(cuda, linux):
+def test_ptx_needs_the_driver_of_its_own_release(cuda: str, linux: str) -> None:
     assert driver_for_ptx(cuda, "Linux") == linux
 
 
-def test_ptx_of_a_release_that_the_table_lacks_is_not_guessed():
+def test_ptx_of_a_release_that_the_table_lacks_is_not_guessed() -> None:
     assert driver_for_ptx("12.7", "Linux") is None
     assert minimum_driver("12.7", "Linux") == "525.60.13"
 
@@ -97,46 +99,60 @@ def test_ptx_of_a_release_that_the_table_lacks_is_not_guessed():
         ("535.104.05", "Darwin", None),
     ],
 )
-def test_the_newest_cuda_that_a_driver_covers(driver, system, cuda):
+def test_the_newest_cuda_that_a_driver_covers(driver: str, system: str, cuda: str | None) -> None:
     assert driver_cuda_ceiling(driver, system) == cuda
 
 
-def test_law_toolkits_and_their_drivers_ascend():
+def test_law_toolkits_and_their_drivers_ascend() -> None:
     releases_ = [cuda_release(row.cuda) for row in toolkits()]
     linux = [numbers(row.linux) for row in toolkits()]
     windows = [numbers(row.windows) for row in toolkits() if row.windows is not None]
 
     for ascending in (releases_, linux, windows):
         assert None not in ascending
-        assert ascending == sorted(set(ascending))
+        assert ascending == sorted({each for each in ascending if each is not None})
 
 
-def test_law_a_windows_driver_is_missing_only_where_the_toolkit_brings_none():
+def test_law_a_windows_driver_is_missing_only_where_the_toolkit_brings_none() -> None:
     assert [row.cuda for row in toolkits() if row.windows is None] == ["13.0", "13.1", "13.2"]
 
 
-def test_law_the_compatibility_floor_lies_within_the_first_release_of_its_major():
+def test_law_the_compatibility_floor_lies_within_the_first_release_of_its_major() -> None:
     for row in compatibilities():
-        drivers = [numbers(toolkit.linux) for toolkit in toolkits() if cuda_release(toolkit.cuda)[0] == row.major]
-        before = [numbers(toolkit.linux) for toolkit in toolkits() if cuda_release(toolkit.cuda)[0] < row.major]
-        assert max(before) < numbers(row.linux) < drivers[1]
+        drivers = [linux_driver(toolkit) for toolkit in toolkits() if cuda_major(toolkit) == row.major]
+        before = [linux_driver(toolkit) for toolkit in toolkits() if cuda_major(toolkit) < row.major]
+        assert max(before) < linux_driver(row) < drivers[1]
+
+
+def cuda_major(row: Toolkit) -> int:
+    release = cuda_release(row.cuda)
+    assert release is not None
+    return release[0]
+
+
+def linux_driver(row: Toolkit | Compatibility) -> tuple[int, ...]:
+    driver = numbers(row.linux)
+    assert driver is not None
+    return driver
 
 
 @pytest.mark.parametrize("row", toolkits(), ids=lambda row: row.cuda)
-def test_law_a_releases_own_driver_runs_it_and_covers_it(row):
+def test_law_a_releases_own_driver_runs_it_and_covers_it(row: Toolkit) -> None:
     assert driver_cuda_ceiling(row.linux) == row.cuda
     assert driver_for_ptx(row.cuda, "Linux") == row.linux
-    assert driver_is_older(row.linux, minimum_driver(row.cuda, "Linux")) is False
+    minimum = minimum_driver(row.cuda, "Linux")
+    assert minimum is not None
+    assert driver_is_older(row.linux, minimum) is False
 
 
 @pytest.mark.parametrize("row", releases(), ids=lambda row: row.version)
-def test_law_every_tensorflow_release_has_its_drivers(row):
+def test_law_every_tensorflow_release_has_its_drivers(row: Release) -> None:
     assert minimum_driver(row.cuda, "Linux") is not None
     assert driver_for_ptx(row.cuda, "Linux") is not None
 
 
 @given(st.lists(st.integers(0, 999), min_size=1, max_size=3), st.lists(st.integers(0, 999), min_size=1, max_size=3))
-def test_law_a_newer_driver_covers_no_less(one, other):
+def test_law_a_newer_driver_covers_no_less(one: list[int], other: list[int]) -> None:
     older, newer = sorted((one, other))
     order = [None, *(row.cuda for row in toolkits())]
     ceilings = [order.index(driver_cuda_ceiling(".".join(map(str, parts)))) for parts in (older, newer)]

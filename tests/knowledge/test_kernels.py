@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hwprobe.capability import ComputeCapability
 from hwprobe.knowledge.kernels import code_for
-from hwprobe.knowledge.tensorflow import release, releases
+from hwprobe.knowledge.tensorflow import Release, release, releases
 
 CUSTOM = {
     "NVIDIA's container": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "compute_120"),
@@ -22,6 +22,12 @@ CUSTOM = {
     "RTX 50": ("sm_120",),
     "datacenter Blackwell with PTX": ("sm_100", "compute_100"),
 }
+
+
+def architectures_of(version: str) -> tuple[str, ...]:
+    found = release(version)
+    assert found is not None
+    return found.architectures
 
 
 @pytest.mark.parametrize(
@@ -53,8 +59,8 @@ CUSTOM = {
         ("2.22", "9.0", "native", "sm_90"),
     ],
 )
-def test_the_wheels_of_the_package_index(version, capability, kind, by):
-    code = code_for(ComputeCapability.parse(capability), release(version).architectures)
+def test_the_wheels_of_the_package_index(version: str, capability: str, kind: str, by: str | None) -> None:
+    code = code_for(ComputeCapability.parse(capability), architectures_of(version))
 
     assert (code.kind, code.by) == (kind, by)
 
@@ -90,28 +96,28 @@ def test_the_wheels_of_the_package_index(version, capability, kind, by):
         ("datacenter Blackwell with PTX", "12.0", "jit", "compute_100"),
     ],
 )
-def test_a_build_of_someones_own_counts_by_its_own_list(build, capability, kind, by):
+def test_a_build_of_someones_own_counts_by_its_own_list(build: str, capability: str, kind: str, by: str | None) -> None:
     code = code_for(ComputeCapability.parse(capability), CUSTOM[build])
 
     assert (code.kind, code.by) == (kind, by)
 
 
-def test_the_reason_for_an_old_gpu_names_the_oldest_capability_of_the_build():
-    reason = code_for(ComputeCapability(5, 2), release("2.21").architectures).reason
+def test_the_reason_for_an_old_gpu_names_the_oldest_capability_of_the_build() -> None:
+    reason = code_for(ComputeCapability(5, 2), architectures_of("2.21")).reason
 
     assert "5.2" in reason
     assert "6.0" in reason
 
 
-def test_the_reason_for_blackwell_names_the_ptx_and_where_its_failure_was_seen():
-    reason = code_for(ComputeCapability(12, 0), release("2.21").architectures).reason
+def test_the_reason_for_blackwell_names_the_ptx_and_where_its_failure_was_seen() -> None:
+    reason = code_for(ComputeCapability(12, 0), architectures_of("2.21")).reason
 
     assert "compute_90" in reason
     assert "tensorflow/tensorflow#89272" in reason
 
 
-def test_a_gpu_newer_than_the_tables_is_judged_by_the_newest_one_and_the_reason_says_so():
-    code = code_for(ComputeCapability(13, 0), release("2.21").architectures)
+def test_a_gpu_newer_than_the_tables_is_judged_by_the_newest_one_and_the_reason_says_so() -> None:
+    code = code_for(ComputeCapability(13, 0), architectures_of("2.21"))
 
     assert code.kind == "none"
     assert "13.0" in code.reason
@@ -119,14 +125,14 @@ def test_a_gpu_newer_than_the_tables_is_judged_by_the_newest_one_and_the_reason_
 
 
 @pytest.mark.parametrize("architectures", [(), ("gfx90a", "gfx1100"), ("",), ("sm_", "compute_x")])
-def test_a_list_without_nvidia_architectures_serves_nobody(architectures):
+def test_a_list_without_nvidia_architectures_serves_nobody(architectures: tuple[str, ...]) -> None:
     code = code_for(ComputeCapability(8, 0), architectures)
 
     assert (code.kind, code.by) == ("none", None)
     assert code.reason
 
 
-def test_an_entry_that_is_not_understood_does_not_spoil_the_others():
+def test_an_entry_that_is_not_understood_does_not_spoil_the_others() -> None:
     assert code_for(ComputeCapability(8, 0), ("sm_80", "sm_future")).kind == "native"
 
 
@@ -140,7 +146,7 @@ ENTRIES = st.builds(
 
 
 @given(CAPABILITIES, st.lists(ENTRIES, max_size=6))
-def test_law_more_code_never_makes_a_gpu_unusable(device, architectures):
+def test_law_more_code_never_makes_a_gpu_unusable(device: ComputeCapability, architectures: list[str]) -> None:
     ranks = {"none": 0, "jit": 1, "native": 2}
     alone = ranks[code_for(device, architectures).kind]
 
@@ -148,7 +154,9 @@ def test_law_more_code_never_makes_a_gpu_unusable(device, architectures):
 
 
 @given(CAPABILITIES, st.lists(ENTRIES, max_size=6))
-def test_law_the_answer_names_an_entry_of_the_list_and_no_newer_one(device, architectures):
+def test_law_the_answer_names_an_entry_of_the_list_and_no_newer_one(
+    device: ComputeCapability, architectures: list[str]
+) -> None:
     code = code_for(device, architectures)
 
     assert (code.by is None) == (code.kind == "none")
@@ -158,13 +166,13 @@ def test_law_the_answer_names_an_entry_of_the_list_and_no_newer_one(device, arch
         assert ComputeCapability(int(digits[:-1]), int(digits[-1])) <= device
 
 
-@given(CAPABILITIES, st.permutations(release("2.21").architectures))
-def test_law_order_does_not_matter(device, architectures):
-    assert code_for(device, architectures) == code_for(device, release("2.21").architectures)
+@given(CAPABILITIES, st.permutations(architectures_of("2.21")))
+def test_law_order_does_not_matter(device: ComputeCapability, architectures: list[str]) -> None:
+    assert code_for(device, architectures) == code_for(device, architectures_of("2.21"))
 
 
 @pytest.mark.parametrize("row", releases(), ids=lambda row: row.version)
-def test_law_the_wheels_own_architectures_are_native_to_it(row):
+def test_law_the_wheels_own_architectures_are_native_to_it(row: Release) -> None:
     for entry in row.architectures:
         digits = entry.partition("_")[2]
         assert code_for(ComputeCapability(int(digits[:-1]), int(digits[-1])), row.architectures).kind == "native"

@@ -35,7 +35,7 @@ TABLES = {
 EVERY_ROW = [(name, row) for (_, name), rows in TABLES.items() for row in rows()]
 
 
-def test_every_table_of_every_file_is_read_by_something():
+def test_every_table_of_every_file_is_read_by_something() -> None:
     found = {
         (path.name, key)
         for path in tables.FOLDER.glob("*.toml")
@@ -46,7 +46,7 @@ def test_every_table_of_every_file_is_read_by_something():
     assert found == set(TABLES)
 
 
-def test_every_row_names_a_source_and_a_day_that_has_been():
+def test_every_row_names_a_source_and_a_day_that_has_been() -> None:
     for name, row in EVERY_ROW:
         assert row.source.strip(), (name, row)
         assert datetime.date(2026, 1, 1) <= row.checked <= datetime.date.today() + datetime.timedelta(days=1), (
@@ -55,29 +55,29 @@ def test_every_row_names_a_source_and_a_day_that_has_been():
         )
 
 
-def test_no_row_sets_what_only_a_lookup_may_set():
+def test_no_row_sets_what_only_a_lookup_may_set() -> None:
     for path in tables.FOLDER.glob("*.toml"):
         assert "\nknown" not in path.read_text(encoding="utf-8"), path.name
 
 
-def test_no_row_stands_twice():
+def test_no_row_stands_twice() -> None:
     for (file, name), rows in TABLES.items():
         for number, row in enumerate(rows()):
             assert row not in rows()[:number], (file, name, row)
 
 
-def test_capabilities_ascend():
+def test_capabilities_ascend() -> None:
     capabilities = [row.capability for row in architectures()]
 
     assert capabilities == sorted(set(capabilities))
 
 
-def test_tensor_core_dtypes_never_vanish_with_a_newer_capability():
+def test_tensor_core_dtypes_never_vanish_with_a_newer_capability() -> None:
     for older, newer in zip(architectures(), architectures()[1:], strict=False):
         assert newer.tensor_core_dtypes[: len(older.tensor_core_dtypes)] == older.tensor_core_dtypes
 
 
-def test_an_architecture_keeps_its_name_and_never_comes_back():
+def test_an_architecture_keeps_its_name_and_never_comes_back() -> None:
     names = [row.name for row in architectures()]
     changes = [name for number, name in enumerate(names) if number == 0 or names[number - 1] != name]
 
@@ -95,26 +95,26 @@ def test_an_architecture_keeps_its_name_and_never_comes_back():
     ]
 
 
-def test_toolkits_of_an_architecture_parse_and_do_not_end_before_they_begin():
+def test_toolkits_of_an_architecture_parse_and_do_not_end_before_they_begin() -> None:
     for row in architectures():
-        first, last = (text and cuda_release(text) for text in (row.first_toolkit, row.last_toolkit))
+        first, last = (None if text is None else cuda_release(text) for text in (row.first_toolkit, row.last_toolkit))
         assert first is None or last is None or first <= last
         if row.first_driver_branch is not None and row.last_driver_branch is not None:
             assert row.first_driver_branch <= row.last_driver_branch
 
 
-def test_a_ptx_that_fails_says_where_it_was_seen_and_is_older_than_the_gpu():
+def test_a_ptx_that_fails_says_where_it_was_seen_and_is_older_than_the_gpu() -> None:
     for row in architectures():
         assert (row.oldest_working_ptx is None) == (row.ptx_source is None)
         assert row.oldest_working_ptx is None or row.oldest_working_ptx <= row.capability
 
 
 @pytest.mark.parametrize("architecture", sorted({row.name for row in architectures()}))
-def test_every_architecture_has_a_board_in_the_catalogue(architecture):
+def test_every_architecture_has_a_board_in_the_catalogue(architecture: str) -> None:
     assert any(board.architecture.name == architecture for board in boards())
 
 
-def test_every_library_of_a_set_comes_with_one_package():
+def test_every_library_of_a_set_comes_with_one_package() -> None:
     packages = [f"nvidia-{name}-cu12" for name in dict.fromkeys(row.package for row in library_packages())]
     for row in library_sets():
         if row.system == "Linux":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,15 +18,17 @@ class Colour(Row, frozen=True, kw_only=True):
     shade: float = 0.0
 
 
+Table = Callable[[str], tuple[str, str, type[Colour]]]
+
 GOOD = '[[colour]]\nname = "red"\nshade = 0.5\nsource = "a book"\nchecked = 2026-11-30\n'
 
 
 @pytest.fixture
-def table(tmp_path, monkeypatch):
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     monkeypatch.setattr(tables, "FOLDER", tmp_path)
     tables._document.cache_clear()
 
-    def write(content):
+    def write(content: str) -> tuple[str, str, type[Colour]]:
         (tmp_path / "colours.toml").write_text(content, encoding="utf-8")
         return "colours.toml", "colour", Colour
 
@@ -32,17 +36,17 @@ def table(tmp_path, monkeypatch):
     tables._document.cache_clear()
 
 
-def test_a_row_becomes_its_type_with_source_and_date(table):
+def test_a_row_becomes_its_type_with_source_and_date(table: Table) -> None:
     (row,) = read(*table(GOOD))
 
     assert row == Colour(name="red", shade=0.5, source="a book", checked=datetime.date(2026, 11, 30))
 
 
-def test_rows_are_frozen(table):
+def test_rows_are_frozen(table: Table) -> None:
     (row,) = read(*table(GOOD))
 
     with pytest.raises(AttributeError):
-        row.name = "blue"
+        row.name = "blue"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -61,14 +65,14 @@ def test_rows_are_frozen(table):
         ("no TOML", "[[colour\n", ["colours.toml"]),
     ],
 )
-def test_a_damaged_table_is_refused_by_name(table, what, content, named):
+def test_a_damaged_table_is_refused_by_name(table: Table, what: str, content: str, named: list[str]) -> None:
     with pytest.raises(HwprobeError) as caught:
         read(*table(content))
 
     assert [word for word in named if word not in str(caught.value)] == [], what
 
 
-def test_a_legend_is_a_table_of_texts(table):
+def test_a_legend_is_a_table_of_texts(table: Table) -> None:
     file, _, _ = table(GOOD + '[words]\nwarm = "like fire"\n[sizes]\nlarge = 3\n')
 
     assert read_legend(file, "words") == {"warm": "like fire"}
@@ -77,14 +81,14 @@ def test_a_legend_is_a_table_of_texts(table):
             read_legend(file, broken)
 
 
-def test_a_missing_file_is_refused_by_name(table):
+def test_a_missing_file_is_refused_by_name(table: Table) -> None:
     table(GOOD)
 
     with pytest.raises(HwprobeError, match=r"paints\.toml"):
         read("paints.toml", "colour", Colour)
 
 
-def test_bytes_that_are_no_text_are_refused_by_name(table, tmp_path):
+def test_bytes_that_are_no_text_are_refused_by_name(table: Table, tmp_path: Path) -> None:
     arguments = table(GOOD)
     (tmp_path / "colours.toml").write_bytes(b"\xff\xfe")
 
@@ -92,7 +96,7 @@ def test_bytes_that_are_no_text_are_refused_by_name(table, tmp_path):
         read(*arguments)
 
 
-def test_a_file_is_parsed_once(table, tmp_path):
+def test_a_file_is_parsed_once(table: Table, tmp_path: Path) -> None:
     arguments = table(GOOD)
     first = read(*arguments)
     (tmp_path / "colours.toml").unlink()

@@ -44,19 +44,20 @@ CUDA_11 = (
         ("3.0.0", "2.22", False),
     ],
 )
-def test_a_version_finds_its_minor_release(version, row, known):
+def test_a_version_finds_its_minor_release(version: str, row: str, known: bool) -> None:
     found = release(version)
 
+    assert found is not None
     assert (found.version, found.known) == (row, known)
 
 
 @pytest.mark.parametrize("version", ["2.3.4", "1.15.0", "0.12"])
-def test_a_version_older_than_the_table_is_not_guessed(version):
+def test_a_version_older_than_the_table_is_not_guessed(version: str) -> None:
     assert release(version) is None
 
 
 @pytest.mark.parametrize("version", ["", "latest", "2.x", "two"])
-def test_text_that_is_no_version_is_not_guessed(version):
+def test_text_that_is_no_version_is_not_guessed(version: str) -> None:
     assert release(version) is None
 
 
@@ -76,14 +77,17 @@ def test_text_that_is_no_version_is_not_guessed(version):
         ("2.22", "12.5", "9.10", "complete", True, True, False),
     ],
 )
-def test_what_a_release_was_built_for(version, cuda, cudnn, bfloat16, opens_nvml, and_cuda, windows):
+def test_what_a_release_was_built_for(
+    version: str, cuda: str, cudnn: str, bfloat16: str, opens_nvml: bool, and_cuda: bool, windows: bool
+) -> None:
     row = release(version)
 
+    assert row is not None
     assert (row.cuda, row.cudnn_minimum, row.bfloat16) == (cuda, cudnn, bfloat16)
     assert (row.opens_nvml, row.and_cuda, row.native_windows_gpu) == (opens_nvml, and_cuda, windows)
 
 
-def test_only_the_releases_that_were_seen_to_miss_pip_libraries_are_blamed():
+def test_only_the_releases_that_were_seen_to_miss_pip_libraries_are_blamed() -> None:
     assert {fault for row in releases() for fault in row.pip_libraries_fault} == {"2.16.1", "2.17.0rc0", "2.21.0"}
 
 
@@ -91,11 +95,14 @@ def test_only_the_releases_that_were_seen_to_miss_pip_libraries_are_blamed():
     ("version", "misses"),
     [("2.16.1", True), ("2.16.2", False), ("2.16", False), ("2.21.0", True), ("2.21", True), ("2.21.1", False)],
 )
-def test_a_fault_is_of_one_version(version, misses):
-    assert release(version).misses_pip_libraries(version) is misses
+def test_a_fault_is_of_one_version(version: str, misses: bool) -> None:
+    found = release(version)
+
+    assert found is not None
+    assert found.misses_pip_libraries(version) is misses
 
 
-def test_the_newest_release_is_a_final_one_unless_asked_otherwise():
+def test_the_newest_release_is_a_final_one_unless_asked_otherwise() -> None:
     assert newest_release().version == "2.21"
     assert newest_release(pre_release=True) == releases()[-1]
 
@@ -117,16 +124,16 @@ def test_the_newest_release_is_a_final_one_unless_asked_otherwise():
         ("12.5.1", "9", "Windows", ()),
     ],
 )
-def test_the_libraries_of_a_build(cuda, cudnn, system, expected):
+def test_the_libraries_of_a_build(cuda: str | None, cudnn: str | None, system: str, expected: tuple[str, ...]) -> None:
     assert sonames(cuda, cudnn, system) == expected
 
 
-def test_the_release_for_cuda_11_0_asks_for_another_cusolver():
+def test_the_release_for_cuda_11_0_asks_for_another_cusolver() -> None:
     assert "libcusolver.so.10" in sonames("11.0", "8", "Linux")
     assert "libcusolver.so.11" in sonames("11.1", "8", "Linux")
 
 
-def test_windows_builds_write_their_versions_in_a_form_of_their_own():
+def test_windows_builds_write_their_versions_in_a_form_of_their_own() -> None:
     names = sonames("64_112", "64_8", "Windows")
 
     assert names[0] == "cudart64_110.dll"
@@ -134,13 +141,13 @@ def test_windows_builds_write_their_versions_in_a_form_of_their_own():
     assert names[-1] == "cudnn64_8.dll"
 
 
-def test_law_releases_ascend_without_a_gap():
+def test_law_releases_ascend_without_a_gap() -> None:
     minors = [row.minor for row in releases()]
 
     assert minors == [(2, minor) for minor in range(4, 4 + len(minors))]
 
 
-def test_law_every_version_of_a_row_parses():
+def test_law_every_version_of_a_row_parses() -> None:
     for row in releases():
         for text in (row.version, row.cuda, row.cudnn_minimum, row.python_minimum, *row.pip_libraries_fault):
             Version(text)
@@ -149,7 +156,7 @@ def test_law_every_version_of_a_row_parses():
         assert all(Version(fault).release[:2] == row.minor for fault in row.pip_libraries_fault)
 
 
-def test_law_abilities_never_vanish_with_a_newer_release():
+def test_law_abilities_never_vanish_with_a_newer_release() -> None:
     order = ["unusable", "partial", "complete"]
     for older, newer in zip(releases(), releases()[1:], strict=False):
         assert Version(newer.cuda) >= Version(older.cuda)
@@ -161,18 +168,18 @@ def test_law_abilities_never_vanish_with_a_newer_release():
         assert Version(newer.python_minimum) >= Version(older.python_minimum)
 
 
-def test_law_only_the_newest_release_may_be_a_pre_release():
+def test_law_only_the_newest_release_may_be_a_pre_release() -> None:
     assert not any(row.pre_release for row in releases()[:-1])
 
 
-def test_law_each_list_of_architectures_ascends_and_ends_in_its_only_ptx():
+def test_law_each_list_of_architectures_ascends_and_ends_in_its_only_ptx() -> None:
     for row in releases():
         numbers = [int(entry.partition("_")[2]) for entry in row.architectures]
         assert numbers == sorted(numbers)
         assert [entry for entry in row.architectures if entry.startswith("compute_")] == [row.architectures[-1]]
 
 
-def test_law_every_release_has_a_set_of_libraries_on_linux():
+def test_law_every_release_has_a_set_of_libraries_on_linux() -> None:
     for row in releases():
         major = row.cudnn_minimum.partition(".")[0]
         names = sonames(row.cuda, major, "Linux")
@@ -180,21 +187,21 @@ def test_law_every_release_has_a_set_of_libraries_on_linux():
         assert len(set(names)) == len(names)
 
 
-def test_law_library_sets_do_not_overlap():
+def test_law_library_sets_do_not_overlap() -> None:
     for system in ("Linux", "Windows"):
         for cuda in ((major, minor) for major in range(10, 15) for minor in range(10)):
             assert sum(row.system == system and row.serves(cuda) for row in library_sets()) <= 1
 
 
 @given(st.one_of(st.none(), st.text(max_size=12)), st.one_of(st.none(), st.text(max_size=12)))
-def test_no_recorded_version_is_a_surprise(cuda, cudnn):
+def test_no_recorded_version_is_a_surprise(cuda: str | None, cudnn: str | None) -> None:
     names = sonames(cuda, cudnn, "Linux")
 
     assert names == () or "cudnn" in names[-1]
 
 
 @given(st.text(max_size=20))
-def test_no_text_for_a_version_is_a_surprise(text):
+def test_no_text_for_a_version_is_a_surprise(text: str) -> None:
     found = release(text)
 
     assert found is None or found.minor <= releases()[-1].minor

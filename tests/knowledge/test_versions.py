@@ -23,7 +23,7 @@ from hwprobe.knowledge.versions import cuda_release, cudnn_major, numbers
         ("unknown", None),
     ],
 )
-def test_numbers_of_a_driver(text, expected):
+def test_numbers_of_a_driver(text: str, expected: tuple[int, ...] | None) -> None:
     assert numbers(text) == expected
 
 
@@ -41,24 +41,25 @@ def test_numbers_of_a_driver(text, expected):
         ("none", None),
     ],
 )
-def test_major_and_minor_of_cuda(text, expected):
+def test_major_and_minor_of_cuda(text: str, expected: tuple[int, int] | None) -> None:
     assert cuda_release(text) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "expected"), [("9", 9), ("8.9.7.29", 8), ("64_8", 8), ("9.10", 9), ("", None), ("cuDNN", None)]
 )
-def test_major_of_cudnn(text, expected):
+def test_major_of_cudnn(text: str, expected: int | None) -> None:
     assert cudnn_major(text) == expected
 
 
 @given(st.text(max_size=40))
-def test_any_text_gives_numbers_or_nothing(text):
+def test_any_text_gives_numbers_or_nothing(text: str) -> None:
     for found in (numbers(text), cuda_release(text)):
         assert found is None or (len(found) > 0 and all(part >= 0 for part in found))
-    assert cudnn_major(text) is None or cudnn_major(text) >= 0
+    major = cudnn_major(text)
+    assert major is None or major >= 0
 
 
 @given(st.lists(st.integers(0, 999), min_size=1, max_size=4))
-def test_numbers_survive_being_written(parts):
+def test_numbers_survive_being_written(parts: list[int]) -> None:
     assert numbers(".".join(map(str, parts))) == tuple(parts)

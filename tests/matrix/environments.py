@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,7 +28,7 @@ class Expected:
     toolkit: str
     t4: str
     a100: str
-    variables: Mapping[str, str]
+    variables: Mapping[str, Any]
     tensorflow: str | None = None
     keras: int | None = None
     architectures: tuple[str, ...] = ()
@@ -55,9 +56,9 @@ def table() -> dict[str, Expected]:
     cases = {}
     for row in rows:
         for case in row["case"]:
-            facts = {name: tuple(value) if isinstance(value, list) else value for name, value in case.items()}
-            python = tuple(row.get("python", ()))
-            cases[case["name"]] = Expected(**{"variables": {}, "python": python, **facts})
+            facts: dict[str, Any] = {"variables": {}, "python": tuple(row.get("python", ()))}
+            facts |= {name: tuple(value) if isinstance(value, list) else value for name, value in case.items()}
+            cases[case["name"]] = Expected(**facts)
     return cases
 
 

@@ -2,9 +2,12 @@
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from hwprobe.cli.audit import audit
 from hwprobe.errors import InputError
@@ -13,13 +16,13 @@ from hwprobe.serialize import from_json
 
 
 @pytest.fixture
-def run(keras, tmp_path, monkeypatch):
+def run(keras: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
     """Run the command in an empty folder, with modules that are imported there forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
 
-    def invoke(*arguments):
+    def invoke(*arguments: str) -> Result:
         return CliRunner().invoke(audit, list(arguments))
 
     yield invoke
@@ -28,7 +31,7 @@ def run(keras, tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-def _write(tmp_path, text, name="train.py"):
+def _write(tmp_path: Path, text: str, name: str = "train.py") -> None:
     (tmp_path / name).write_text(text, encoding="utf-8")
 
 
@@ -88,7 +91,9 @@ not_a_function = 7
 """
 
 
-def test_a_factory_is_audited_and_the_exit_status_follows_the_worst_finding(run, tmp_path):
+def test_a_factory_is_audited_and_the_exit_status_follows_the_worst_finding(
+    run: Callable[..., Result], tmp_path: Path
+) -> None:
     _write(tmp_path, HAZARDOUS)
     lenient = run("train:make_model")
     assert lenient.exit_code == 0, lenient.output
@@ -98,7 +103,7 @@ def test_a_factory_is_audited_and_the_exit_status_follows_the_worst_finding(run,
 
 
 @pytest.mark.parametrize("factory", ["with_batch", "with_data"])
-def test_a_factory_may_bring_a_batch(run, tmp_path, factory):
+def test_a_factory_may_bring_a_batch(run: Callable[..., Result], tmp_path: Path, factory: str) -> None:
     _write(tmp_path, HAZARDOUS)
     result = run(f"train:{factory}", "--format", "json")
     answer = from_json(result.stdout, Audit)
@@ -106,7 +111,9 @@ def test_a_factory_may_bring_a_batch(run, tmp_path, factory):
     assert answer.probe.loss == "compiled"
 
 
-def test_a_model_without_weights_gets_them_from_its_batch_and_is_unknown_without_one(run, tmp_path):
+def test_a_model_without_weights_gets_them_from_its_batch_and_is_unknown_without_one(
+    run: Callable[..., Result], tmp_path: Path
+) -> None:
     _write(tmp_path, HAZARDOUS)
     built = run("train:unbuilt_with_batch")
     assert built.exit_code == 0, built.output
@@ -117,13 +124,13 @@ def test_a_model_without_weights_gets_them_from_its_batch_and_is_unknown_without
     assert unbuilt.output.count("the model is not built yet") == 1
 
 
-def test_the_layers_are_listed_on_request(run, tmp_path):
+def test_the_layers_are_listed_on_request(run: Callable[..., Result], tmp_path: Path) -> None:
     _write(tmp_path, HAZARDOUS)
     assert "differs by" in run("train:with_batch", "--layers").output
     assert "differs by" not in run("train:with_batch").output
 
 
-def test_a_saved_model_is_audited(run, keras, tmp_path):
+def test_a_saved_model_is_audited(run: Callable[..., Result], keras: Any, tmp_path: Path) -> None:
     keras.config.set_dtype_policy("float32")
     keras.Sequential([keras.Input((8,)), keras.layers.Dense(3, activation="softmax")]).save(tmp_path / "model.keras")
     plain = run("model.keras")
@@ -132,14 +139,16 @@ def test_a_saved_model_is_audited(run, keras, tmp_path):
     assert "HWP630" in run("model.keras", "--dtype-policy", "mixed_float16").output
 
 
-def test_the_answer_can_go_to_a_file(run, tmp_path):
+def test_the_answer_can_go_to_a_file(run: Callable[..., Result], tmp_path: Path) -> None:
     _write(tmp_path, HAZARDOUS)
     result = run("train:make_model", "--format", "json", "--output", "audit.json")
     assert result.stdout == ""
     assert json.loads((tmp_path / "audit.json").read_text())["schema"] == "hwprobe.audit/1"
 
 
-def test_code_in_a_file_is_refused_and_another_way_is_named(run, keras, tmp_path):
+def test_code_in_a_file_is_refused_and_another_way_is_named(
+    run: Callable[..., Result], keras: Any, tmp_path: Path
+) -> None:
     keras.Sequential([keras.Input((8,)), keras.layers.Lambda(lambda x: x * 2.0)]).save(tmp_path / "lambda.keras")
     error = run("lambda.keras").exception
     assert isinstance(error, InputError)
@@ -147,9 +156,9 @@ def test_code_in_a_file_is_refused_and_another_way_is_named(run, keras, tmp_path
     assert "module:factory" in str(error)
 
 
-def test_a_class_of_ones_own_is_not_known_to_a_file(run, keras, tmp_path):
-    class Own(keras.layers.Layer):
-        def call(self, inputs):
+def test_a_class_of_ones_own_is_not_known_to_a_file(run: Callable[..., Result], keras: Any, tmp_path: Path) -> None:
+    class Own(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, inputs: Any) -> Any:
             return inputs
 
     keras.Sequential([keras.Input((8,)), Own()]).save(tmp_path / "own.keras")
@@ -181,7 +190,9 @@ def test_a_class_of_ones_own_is_not_known_to_a_file(run, keras, tmp_path):
         ("train:unbuilt_with_a_wrong_batch", "the model cannot be called on its batch: "),
     ],
 )
-def test_a_target_that_cannot_be_loaded_is_named_in_one_sentence(run, tmp_path, target, words):
+def test_a_target_that_cannot_be_loaded_is_named_in_one_sentence(
+    run: Callable[..., Result], tmp_path: Path, target: str, words: str
+) -> None:
     _write(tmp_path, HAZARDOUS)
     _write(tmp_path, "import surely_not_here", "imports_missing.py")
     _write(tmp_path, "def make(:", "syntax.py")
@@ -194,14 +205,14 @@ def test_a_target_that_cannot_be_loaded_is_named_in_one_sentence(run, tmp_path, 
     assert "\n" not in str(error)
 
 
-def test_a_factory_that_returns_something_else_is_refused(run, tmp_path):
+def test_a_factory_that_returns_something_else_is_refused(run: Callable[..., Result], tmp_path: Path) -> None:
     _write(tmp_path, HAZARDOUS)
     result = run("train:four")
     assert result.exit_code == 2
     assert "returned 4 things" in result.output
 
 
-def test_what_was_not_checked_is_said(run, tmp_path):
+def test_what_was_not_checked_is_said(run: Callable[..., Result], tmp_path: Path) -> None:
     _write(
         tmp_path,
         """
@@ -221,7 +232,7 @@ def make():
     assert "not checked:" in output
 
 
-def test_a_name_from_a_file_cannot_move_the_cursor(run, tmp_path):
+def test_a_name_from_a_file_cannot_move_the_cursor(run: Callable[..., Result], tmp_path: Path) -> None:
     _write(
         tmp_path,
         r"""

@@ -1,6 +1,7 @@
 """The page: nothing from outside, nothing unescaped, and in a real browser the curves that were measured."""
 
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from tests.model.comparisons import STEPS, comparison, run, task, variant
 
 
 @pytest.fixture
-def measured():
+def measured() -> Comparison:
     dynamic = variant("mixed_float16:dynamic", ())
     scales = (32768.0, 32768.0, 16384.0, 16384.0, 8192.0)
     runs = tuple(run(seed, scales=scales, skipped_steps=2, non_finite_steps=2, first_bad_step=2) for seed in range(2))
@@ -22,19 +23,19 @@ def measured():
     return comparison(task(variant("float32", (0.9, 0.91)), dynamic, lost))
 
 
-def test_the_page_loads_nothing_from_outside(measured):
+def test_the_page_loads_nothing_from_outside(measured: Comparison) -> None:
     page = render_page(measured)
     assert not re.search(r"""(src|href)\s*=|url\(|@import|https?://""", page)
 
 
-def test_the_page_holds_the_whole_comparison(measured):
+def test_the_page_holds_the_whole_comparison(measured: Comparison) -> None:
     element = r'<script type="application/json" id="comparison">(.*?)</script>'
     data = re.search(element, render_page(measured), re.DOTALL)
     assert data is not None
     assert from_json(data[1].replace("<\\/", "</"), Comparison) == measured
 
 
-def test_names_from_outside_are_text_on_the_page():
+def test_names_from_outside_are_text_on_the_page() -> None:
     hostile = '</script><img src=x onerror="alert(1)">'
     named = task(variant("float32"), task=hostile, title=hostile, metric=hostile)
     page = render_page(comparison(named, device=hostile))
@@ -42,11 +43,11 @@ def test_names_from_outside_are_text_on_the_page():
     assert page.count("</script>") == 1
 
 
-def test_a_comparison_without_results_is_a_page_too():
+def test_a_comparison_without_results_is_a_page_too() -> None:
     assert "Nothing was measured" in render_page(comparison())
 
 
-def test_a_browser_shows_every_curve_with_its_data(measured, tmp_path):
+def test_a_browser_shows_every_curve_with_its_data(measured: Comparison, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text(render_page(measured), encoding="utf-8")
     with Browser(tmp_path / "profile") as browser:
@@ -87,7 +88,7 @@ def test_a_browser_shows_every_curve_with_its_data(measured, tmp_path):
     assert picture.startswith(b"\x89PNG")
 
 
-def test_a_long_run_is_thinned_out_and_keeps_its_ends():
+def test_a_long_run_is_thinned_out_and_keeps_its_ends() -> None:
     losses = tuple(2.0 ** (step / 1000) for step in range(5000))
     long = msgspec.structs.replace(variant("mixed_bfloat16"), runs=(run(losses=losses),))
     points = re.search(r'points="([^"]*)"', render_page(comparison(task(long))))

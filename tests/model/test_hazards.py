@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from hwprobe.findings import Finding
 from tests.model import hazardous
+
+Found = Callable[..., dict[str, list[Finding]]]
 
 
 class Hazard(NamedTuple):
@@ -221,12 +224,12 @@ HAZARDS = [
 
 
 @pytest.mark.parametrize("hazard", HAZARDS, ids=[f"{each.id}: {each.what}" for each in HAZARDS])
-def test_a_model_with_the_hazard_gets_the_finding(keras, found, hazard):
+def test_a_model_with_the_hazard_gets_the_finding(keras: Any, found: Found, hazard: Hazard) -> None:
     model, batch = hazard.firing(keras)
     assert hazard.id in found(model, batch)
 
 
 @pytest.mark.parametrize("hazard", HAZARDS, ids=[f"{each.id}: {each.what}" for each in HAZARDS])
-def test_a_model_without_the_hazard_does_not(keras, found, hazard):
+def test_a_model_without_the_hazard_does_not(keras: Any, found: Found, hazard: Hazard) -> None:
     model, batch = hazard.quiet(keras)
     assert hazard.id not in found(model, batch)

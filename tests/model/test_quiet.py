@@ -8,7 +8,9 @@ import pytest
 from hwprobe.quiet import native_log_silenced, retracing_expected
 
 
-def test_native_messages_are_dropped_and_standard_error_comes_back(capfd, monkeypatch):
+def test_native_messages_are_dropped_and_standard_error_comes_back(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     with native_log_silenced():
         os.write(2, b"cudart_stub.cc: nothing to see\n")
@@ -17,14 +19,18 @@ def test_native_messages_are_dropped_and_standard_error_comes_back(capfd, monkey
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "3"
 
 
-def test_native_messages_stay_for_someone_who_chose_a_level(capfd, monkeypatch):
+def test_native_messages_stay_for_someone_who_chose_a_level(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     with native_log_silenced():
         os.write(2, b"cudart_stub.cc: wanted\n")
     assert capfd.readouterr().err == "cudart_stub.cc: wanted\n"
 
 
-def test_standard_error_comes_back_after_an_exception(capfd, monkeypatch):
+def test_standard_error_comes_back_after_an_exception(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     with pytest.raises(RuntimeError, match="broken"), native_log_silenced():
         raise RuntimeError("broken")
@@ -32,7 +38,7 @@ def test_standard_error_comes_back_after_an_exception(capfd, monkeypatch):
     assert capfd.readouterr().err == "afterwards\n"
 
 
-def test_the_warning_of_retracing_is_dropped_and_others_are_not(caplog):
+def test_the_warning_of_retracing_is_dropped_and_others_are_not(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("tensorflow")
     logger.propagate, before = True, logger.propagate
     try:

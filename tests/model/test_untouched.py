@@ -1,21 +1,25 @@
 """A model is the same after an audit: weights, optimizer, statistics, random state, attributes."""
 
 import hashlib
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from hwprobe.model.audit import audit
 from hwprobe.model.untouched import operations
 
+Trained = tuple[Any, npt.NDArray[Any], npt.NDArray[Any]]
 
-def _digest(model):
+
+def _digest(model: Any) -> str:
     parts = [np.asarray(variable).tobytes() for variable in model.variables]
     parts += [np.asarray(variable).tobytes() for variable in model.optimizer.variables]
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-def _attributes(model):
+def _attributes(model: Any) -> dict[tuple[str, str], tuple[int, list[Any] | None]]:
     owners = [("model", model), *operations(model)]
     return {
         (name, attribute): (id(value), list(value) if isinstance(value, (list, dict, set)) else None)
@@ -25,19 +29,19 @@ def _attributes(model):
 
 
 @pytest.fixture
-def trained(keras):
+def trained(keras: Any) -> Trained:
     """A model with everything that an audit could move: statistics, dropout, a counter, a plain tf.Variable."""
     import tensorflow as tf
 
-    class Counting(keras.layers.Layer):
-        def __init__(self):
+    class Counting(keras.layers.Layer):  # type: ignore[misc]
+        def __init__(self) -> None:
             super().__init__(name="counting")
             self.calls = 0
-            self.seen = []
+            self.seen: list[int] = []
             self.total = tf.Variable(0.0, trainable=False)
             self.random = tf.random.Generator.from_seed(1)
 
-        def call(self, inputs):
+        def call(self, inputs: Any) -> Any:
             self.calls += 1
             self.seen.append(self.calls)
             self.total.assign_add(1.0)
@@ -58,7 +62,7 @@ def trained(keras):
     return model, x, y
 
 
-def test_weights_optimizer_statistics_and_random_state_stay(trained):
+def test_weights_optimizer_statistics_and_random_state_stay(trained: Trained) -> None:
     model, x, y = trained
     before = _digest(model)
     result = audit(model, (x, y))
@@ -67,7 +71,7 @@ def test_weights_optimizer_statistics_and_random_state_stay(trained):
     assert _digest(model) == before
 
 
-def test_attributes_stay_even_those_of_custom_layers(trained):
+def test_attributes_stay_even_those_of_custom_layers(trained: Trained) -> None:
     model, x, y = trained
     counting = model.get_layer("counting")
     before, total, random = _attributes(model), float(counting.total), counting.random.state.numpy().tolist()
@@ -77,7 +81,7 @@ def test_attributes_stay_even_those_of_custom_layers(trained):
     assert counting.random.state.numpy().tolist() == random
 
 
-def test_predictions_and_training_go_on_as_if_nothing_had_happened(trained, keras):
+def test_predictions_and_training_go_on_as_if_nothing_had_happened(trained: Trained, keras: Any) -> None:
     model, x, y = trained
     random = model.get_layer("counting").random.state
     start = random.numpy()
@@ -89,16 +93,16 @@ def test_predictions_and_training_go_on_as_if_nothing_had_happened(trained, kera
     model.fit(x, y, verbose=0)
 
 
-def test_a_model_that_was_never_compiled_stays_so(keras):
+def test_a_model_that_was_never_compiled_stays_so(keras: Any) -> None:
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(8), keras.layers.Dense(2)])
     audit(model, np.ones((4, 8), "float32"))
     assert model.compiled is False
     assert getattr(model, "optimizer", None) is None
 
 
-def test_a_failing_pass_leaves_the_model_as_it_was(keras):
-    class Broken(keras.layers.Layer):
-        def call(self, inputs):
+def test_a_failing_pass_leaves_the_model_as_it_was(keras: Any) -> None:
+    class Broken(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, inputs: Any) -> Any:
             if keras.ops.is_tensor(inputs) and inputs.dtype == "float16":
                 raise ValueError("no float16 here")
             return inputs
@@ -111,12 +115,12 @@ def test_a_failing_pass_leaves_the_model_as_it_was(keras):
     assert _attributes(model) == before
 
 
-def test_functions_that_tensorflow_traced_keep_their_dtype(keras):
+def test_functions_that_tensorflow_traced_keep_their_dtype(keras: Any) -> None:
     import tensorflow as tf
 
-    class Traced(keras.layers.Layer):
-        @tf.function
-        def call(self, inputs):
+    class Traced(keras.layers.Layer):  # type: ignore[misc]
+        @tf.function  # type: ignore[untyped-decorator]
+        def call(self, inputs: Any) -> Any:
             return tf.ones_like(inputs, dtype=self.compute_dtype) * tf.cast(inputs, self.compute_dtype)
 
     ids = keras.Input((4,), dtype="int32")

@@ -58,7 +58,7 @@ VERSIONS = "NVIDIA-SMI version  : 590.48.01\nNVML version        : 590.48\n"
 LIST = "GPU 0: Tesla T4 (UUID: GPU-7f1c2d3e-0000-4000-8000-000000000001)\n"
 LOG = "\n==============NVSMI LOG==============\n\nTimestamp                           : today\n"
 EXCERPT = "GPU 00000000:DD:00.0\n    Product Name                          : NVIDIA GH200 480GB\n"
-REFUSED = {
+REFUSED: dict[str, tuple[str | bytes, str]] = {
     "the table": (TABLE, "it is the table of nvidia-smi"),
     "the table without its date": (TABLE.partition("\n")[2], "it is the table of nvidia-smi"),
     "versions and a table": (VERSIONS + TABLE, "it is the table of nvidia-smi"),

@@ -56,7 +56,7 @@ TOUCHES_THE_WORLD = {
 }
 
 
-def modules():
+def modules() -> list[Path]:
     return sorted(path for path in PACKAGE.rglob("*.py"))
 
 
@@ -93,18 +93,18 @@ every_module = pytest.mark.parametrize("path", modules(), ids=lambda path: str(p
 
 
 @every_module
-def test_a_module_imports_only_from_lower_floors(path):
+def test_a_module_imports_only_from_lower_floors(path: Path) -> None:
     unit = unit_of(path)
     others = {other for other in own_units(path) if family(other) != family(unit)}
     assert {other for other in others if HEIGHT[other] >= HEIGHT[unit]} == set()
 
 
-def test_every_module_has_its_floor_and_every_floor_its_modules():
+def test_every_module_has_its_floor_and_every_floor_its_modules() -> None:
     assert {unit_of(path) for path in modules()} == set(HEIGHT)
 
 
 @every_module
-def test_what_judges_and_chooses_does_not_touch_the_world(path):
+def test_what_judges_and_chooses_does_not_touch_the_world(path: Path) -> None:
     if unit_of(path) in PURE:
         assert {name.split(".")[0] for name in imported(path)} & TOUCHES_THE_WORLD == set()
 
@@ -118,12 +118,12 @@ def in_a_fresh_interpreter(source: str) -> str:
 HEAVY = ("click", "keras", "numpy", "psutil", "pynvml", "rich", "tensorflow", "tf_keras")
 
 
-def test_importing_hwprobe_loads_no_library_that_it_may_never_need():
+def test_importing_hwprobe_loads_no_library_that_it_may_never_need() -> None:
     source = f"import sys, hwprobe; print([name for name in {HEAVY} if name in sys.modules])"
     assert in_a_fresh_interpreter(source).strip() == "[]"
 
 
-def test_importing_hwprobe_reads_and_changes_no_environment():
+def test_importing_hwprobe_reads_and_changes_no_environment() -> None:
     source = (
         "import os, sys\n"
         "before, seen = dict(os.environ), []\n"
@@ -136,7 +136,7 @@ def test_importing_hwprobe_reads_and_changes_no_environment():
     assert in_a_fresh_interpreter(source).strip() == "[]\nTrue"
 
 
-def test_every_public_name_is_there_and_in_the_list_of_names():
+def test_every_public_name_is_there_and_in_the_list_of_names() -> None:
     import hwprobe
 
     assert [name for name in hwprobe.__all__ if not hasattr(hwprobe, name)] == []
@@ -144,7 +144,7 @@ def test_every_public_name_is_there_and_in_the_list_of_names():
     assert set(hwprobe.__all__) <= set(dir(hwprobe))
 
 
-def test_a_name_that_is_not_public_is_an_attribute_error():
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
     import hwprobe
 
     with pytest.raises(AttributeError, match="no_such_name"):

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -11,7 +12,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hwprobe.policy_reader import tomllib
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 TEXT = {
@@ -34,14 +38,14 @@ TEXT = {
 }
 
 
-def tracked_files():
+def tracked_files() -> list[Path]:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip(f"not a git checkout: {listed.stderr.strip()}")
     return [ROOT / name for name in listed.stdout.split("\0") if name]
 
 
-def lines_with(pattern):
+def lines_with(pattern: re.Pattern[str]) -> list[str]:
     found = []
     for path in tracked_files():
         if path.suffix in TEXT and path.is_file():
@@ -61,11 +65,11 @@ PLACES = [
 
 
 @pytest.mark.parametrize("pattern", [place[1] for place in PLACES], ids=[place[0] for place in PLACES])
-def test_no_file_names(pattern):
+def test_no_file_names(pattern: str) -> None:
     assert lines_with(re.compile(pattern)) == []
 
 
-def test_every_package_has_its_place_in_the_wheel():
+def test_every_package_has_its_place_in_the_wheel() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     packages = {
         path.parent.relative_to(ROOT).as_posix().replace("/", ".") for path in (ROOT / "hwprobe").rglob("__init__.py")
@@ -73,7 +77,7 @@ def test_every_package_has_its_place_in_the_wheel():
     assert {package for package in packages if f'"{package}"' not in text} == set()
 
 
-def imported_modules(folder):
+def imported_modules(folder: str) -> Iterator[str]:
     for path in (ROOT / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
@@ -82,7 +86,7 @@ def imported_modules(folder):
                 yield str(node.module).split(".")[0]
 
 
-def required(*extras):
+def required(*extras: str) -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     texts = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
     return {canonicalize_name(Requirement(text).name) for text in texts}
@@ -102,7 +106,7 @@ PRIVATE_OF_SOME_PYTHONS = {"_sha2", "_sha256"}
         ("benchmarks", ("tensorflow", "test")),
     ],
 )
-def test_every_package_that_is_imported_is_required_somewhere(folder, extras):
+def test_every_package_that_is_imported_is_required_somewhere(folder: str, extras: tuple[str, ...]) -> None:
     owners = packages_distributions()
     known = {
         *sys.stdlib_module_names,

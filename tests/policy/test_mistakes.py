@@ -1,5 +1,7 @@
 """Every mistake that a policy file can hold, with the message that it gets."""
 
+from pathlib import Path
+
 import pytest
 
 from hwprobe.errors import InputError
@@ -173,7 +175,9 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "expected"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES])
-def test_a_mistake_is_answered_with_file_key_and_accepted_values(tmp_path, text, expected):
+def test_a_mistake_is_answered_with_file_key_and_accepted_values(
+    tmp_path: Path, text: str | None, expected: str
+) -> None:
     schema = "" if text is None or text.startswith("schema") else MINIMAL
     path = written(tmp_path, f"{schema}{text or ''}\n")
     with pytest.raises(InputError) as caught:
@@ -184,7 +188,7 @@ def test_a_mistake_is_answered_with_file_key_and_accepted_values(tmp_path, text,
     assert "mistakes" not in message
 
 
-def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
     texts = [
         'schema = "hwprobe.policy/9"\nnmae = "x"\nextends = "defualt"',
         '[precision]\nprefer = ["bfloat16", "mixed_float16", "mixed_float16"]\ntf32 = "on"',
@@ -217,7 +221,7 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):
     ]
 
 
-def test_a_scale_with_a_mistake_is_not_called_missing_too(tmp_path):
+def test_a_scale_with_a_mistake_is_not_called_missing_too(tmp_path: Path) -> None:
     path = written(tmp_path, MINIMAL + '[loss_scaling]\nmode = "static"\ninitial_scale = -1\n')
     with pytest.raises(InputError) as caught:
         read_policy(path)
@@ -225,7 +229,7 @@ def test_a_scale_with_a_mistake_is_not_called_missing_too(tmp_path):
 
 
 @pytest.mark.parametrize("scale", ["1", "0.5", "1.1754943508222875e-38", "3.4028234663852886e38", "1024"])
-def test_every_scale_that_float32_holds_is_accepted(tmp_path, scale):
+def test_every_scale_that_float32_holds_is_accepted(tmp_path: Path, scale: str) -> None:
     path = written(tmp_path, MINIMAL + f'[loss_scaling]\nmode = "static"\ninitial_scale = {scale}\n')
     initial_scale = read_policy(path).loss_scaling.initial_scale
     assert type(initial_scale) is float

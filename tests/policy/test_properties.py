@@ -4,6 +4,8 @@ import json
 import math
 from datetime import date, datetime, time
 from importlib import resources
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -75,49 +77,49 @@ policies = st.builds(
 )
 
 
-def read_text(tmp_path, text):
+def read_text(tmp_path: Path, text: str | bytes) -> Policy:
     path = tmp_path / "site.toml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return read_policy(path)
 
 
-def assert_policy_or_clear_error(tmp_path, text):
+def assert_policy_or_clear_error(tmp_path: Path, text: str | bytes) -> None:
     try:
         policy = read_text(tmp_path, text)
     except InputError as error:
-        message = str(error)
+        message: str | None = str(error)
     else:
         message = None
         assert as_read(read_text(tmp_path, policy_to_toml(policy))) == as_read(policy)
     assert message is None or message.startswith(f"{tmp_path}/site.toml: ")
 
 
-def accepted(policy):
+def accepted(policy: Policy) -> dict[str, Any]:
     document, mistakes = check_document(policy_to_document(policy))
     assert mistakes == []
     return document
 
 
-def as_read(policy):
+def as_read(policy: Policy) -> Policy:
     return msgspec.structs.replace(policy, path=None, origin="default")
 
 
 @given(policies)
-def test_a_policy_written_as_toml_reads_back_as_the_same_policy(tmp_path, policy):
+def test_a_policy_written_as_toml_reads_back_as_the_same_policy(tmp_path: Path, policy: Policy) -> None:
     assert as_read(read_text(tmp_path, policy_to_toml(policy))) == policy
 
 
 @given(policies)
-def test_a_policy_made_in_python_passes_the_same_checks(policy):
+def test_a_policy_made_in_python_passes_the_same_checks(policy: Policy) -> None:
     assert as_read(read_policy(policy)) == policy
 
 
 @given(policies)
-def test_a_policy_survives_json(policy):
+def test_a_policy_survives_json(policy: Policy) -> None:
     assert msgspec.json.decode(msgspec.json.encode(policy), type=Policy) == policy
 
 
-def test_the_round_trip_of_a_full_file_is_exact(tmp_path):
+def test_the_round_trip_of_a_full_file_is_exact(tmp_path: Path) -> None:
     policy = read_text(tmp_path, FULL)
     assert all(
         getattr(policy, field) != getattr(Policy(), field) for field in set(Policy.__struct_fields__) - {"schema"}
@@ -126,7 +128,7 @@ def test_the_round_trip_of_a_full_file_is_exact(tmp_path):
 
 
 @given(policies, policies)
-def test_what_a_file_says_itself_is_never_changed_by_what_it_extends(base, own):
+def test_what_a_file_says_itself_is_never_changed_by_what_it_extends(base: Policy, own: Policy) -> None:
     merged = merge(accepted(base), accepted(own))
     assert check_merged(merged) == []
     severity = {**base.check.severity, **own.check.severity}
@@ -136,7 +138,7 @@ def test_what_a_file_says_itself_is_never_changed_by_what_it_extends(base, own):
 
 
 @given(policies)
-def test_an_empty_file_over_another_changes_only_what_it_is_called(base):
+def test_an_empty_file_over_another_changes_only_what_it_is_called(base: Policy) -> None:
     assert build_policy(merge(accepted(base), {})) == msgspec.structs.replace(base, name="default", description="")
 
 
@@ -193,14 +195,14 @@ documents = st.dictionaries(
 
 
 @given(documents)
-def test_any_document_is_accepted_or_answered_with_mistakes_in_one_line_each(document):
+def test_any_document_is_accepted_or_answered_with_mistakes_in_one_line_each(document: dict[str, Any]) -> None:
     accepted, mistakes = check_document(document)
     assert all(mistake.isprintable() and ": " in mistake for mistake in mistakes)
     if not mistakes and not check_merged(accepted):
         build_policy(accepted)
 
 
-def in_toml(value):
+def in_toml(value: object) -> str:
     if isinstance(value, dict):
         return (
             "{"
@@ -218,7 +220,9 @@ def in_toml(value):
 
 @given(documents)
 @example({"schema": "hwprobe.policy/1"})
-def test_any_document_in_a_file_gives_a_policy_or_an_error_that_names_the_file(tmp_path, document):
+def test_any_document_in_a_file_gives_a_policy_or_an_error_that_names_the_file(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
     text = "".join(f"{in_toml(key)} = {in_toml(value)}\n" for key, value in document.items())
     assert_policy_or_clear_error(tmp_path, text)
 
@@ -236,7 +240,9 @@ def test_any_document_in_a_file_gives_a_policy_or_an_error_that_names_the_file(t
         max_size=4,
     ),
 )
-def test_any_damage_to_a_good_file_gives_a_policy_or_an_error_that_names_the_file(tmp_path, text, cuts):
+def test_any_damage_to_a_good_file_gives_a_policy_or_an_error_that_names_the_file(
+    tmp_path: Path, text: bytes, cuts: list[tuple[float, int, bytes]]
+) -> None:
     for position, length, put in cuts:
         start = int(position * len(text))
         text = text[:start] + put + text[start + length :]
@@ -244,7 +250,9 @@ def test_any_damage_to_a_good_file_gives_a_policy_or_an_error_that_names_the_fil
 
 
 @given((st.text(max_size=200) | st.just("\0")).filter(lambda text: text not in shipped_policies()))
-def test_a_name_that_nothing_has_gets_an_error_in_one_printable_line(tmp_path, monkeypatch, text):
+def test_a_name_that_nothing_has_gets_an_error_in_one_printable_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError) as caught:
         read_policy(text)

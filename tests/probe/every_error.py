@@ -35,8 +35,9 @@ def nvml() -> None:
 def cuda() -> None:
     """With the real library behind an object that can refuse."""
     from hwprobe.probe import cuda
+    from hwprobe.probe.loader import CUDA_LIBRARY
 
-    library = ctypes.CDLL(cuda.CUDA_LIBRARY)
+    library = ctypes.CDLL(CUDA_LIBRARY)
 
     class Library:
         def __init__(self, find: Callable[[str], Any]) -> None:
@@ -46,7 +47,7 @@ def cuda() -> None:
             return self.find(name)
 
     def replace(function: Callable[[str], Any]) -> None:
-        cuda.open_library = lambda soname: Library(function)  # type: ignore[assignment,return-value]
+        vars(cuda)["open_library"] = lambda soname: Library(function)
 
     _run(cuda.read, lambda name: getattr(library, name), replace, [*cuda.ERRORS, 31337])
 

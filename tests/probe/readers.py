@@ -43,7 +43,7 @@ def fail(request: Request) -> Request:
 
 
 def mistake(request: Request) -> Request:
-    return {"value": {}["missing"]}
+    return {"value": request["missing"]}
 
 
 def not_plain(request: Request) -> Request:

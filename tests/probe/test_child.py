@@ -72,7 +72,11 @@ def test_what_json_cannot_carry_is_refused(value: object) -> None:
 
 
 def test_the_answer_comes_back_as_it_was_given() -> None:
-    request = {"text": "Jürgen's \U0001f600 'GPU' \"0\"\n\x1b[31m", "list": [1, 2.5, None, True], "nested": {"a": {}}}
+    request: dict[str, Any] = {
+        "text": "Jürgen's \U0001f600 'GPU' \"0\"\n\x1b[31m",
+        "list": [1, 2.5, None, True],
+        "nested": {"a": {}},
+    }
     answer = answer_of("echo", **request)
     assert answer.status is SourceStatus.OK
     assert answer.data == request

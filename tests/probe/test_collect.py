@@ -116,7 +116,7 @@ def test_each_missing_library_is_named(machine: MakeMachine) -> None:
     ],
 )
 def test_visible_is_what_cuda_says(
-    machine: MakeMachine, facts: dict[str, Any], variables: dict[str, str], visible: list[bool | None]
+    machine: MakeMachine, facts: dict[str, Any], variables: dict[str, Any], visible: list[bool | None]
 ) -> None:
     report = report_of(machine(gpus=[T4, A100], **facts), **variables)
     assert [gpu.visible for gpu in report.devices] == visible

@@ -25,12 +25,12 @@ GENEROUS = 120.0
 MakeMachine = Callable[..., Machine]
 
 
-def answer_of(machine: Machine, timeout_seconds: float = GENEROUS, **variables: str) -> Answer:
+def answer_of(machine: Machine, timeout_seconds: float = GENEROUS, **variables: Any) -> Answer:
     environment = machine.environment(**variables)
     return ask("hwprobe.probe.cuda:read", {}, timeout_seconds=timeout_seconds, environment=environment)
 
 
-def reading_of(machine: Machine, **variables: str) -> CudaReading:
+def reading_of(machine: Machine, **variables: Any) -> CudaReading:
     answer = answer_of(machine, **variables)
     assert answer.status is SourceStatus.OK, answer
     return from_builtins(answer.data, CudaReading)
@@ -122,7 +122,7 @@ def test_a_driver_before_470_gives_the_first_kind_of_uuid(machine: MakeMachine) 
 def test_cuda_that_does_not_start_says_how(
     machine: MakeMachine,
     facts: dict[str, Any],
-    variables: dict[str, str],
+    variables: dict[str, Any],
     status: str,
     code: int | None,
     error: str | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -136,12 +137,15 @@ def test_no_flipped_byte_and_no_cut_does_more_than_an_error(
     for position in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=4)):
         content[position] = data.draw(st.integers(0, 255))
     kept = bytes(content[: data.draw(st.integers(0, len(content)))])
+    answer: Sequence[str] | ElfError
     try:
-        answer: object = read_compute_capabilities(package(tmp_path_factory.mktemp("damaged"), main=kept))
+        answer = read_compute_capabilities(package(tmp_path_factory.mktemp("damaged"), main=kept))
     except ElfError as error:
         answer = error
-    named = MAIN in str(answer)
-    assert named if isinstance(answer, ElfError) else all(entry.startswith(("sm_", "compute_")) for entry in answer)
+    if isinstance(answer, ElfError):
+        assert MAIN in str(answer)
+    else:
+        assert all(entry.startswith(("sm_", "compute_")) for entry in answer)
 
 
 @pytest.mark.parametrize(("tag", "is_runpath"), [(29, True), (15, False)])

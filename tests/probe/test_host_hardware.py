@@ -167,6 +167,6 @@ def test_a_machine_of_the_tests_shows_its_gpus(machine: Callable[..., Machine]) 
     assert version == "550.90.07"
     assert found.absent.keys() <= {"mapped_libraries"}
     assert found.pci_devices is not None
-    assert [device.bus_id for device in found.pci_devices] == [gpu.pci_bus_id.lower() for gpu in m.gpus]
+    assert [device.bus_id for device in found.pci_devices] == [str(gpu.pci_bus_id).lower() for gpu in m.gpus]
     assert {device.driver for device in found.pci_devices} == {"nvidia"}
     assert {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"} <= {node.path for node in found.device_nodes or ()}

@@ -350,7 +350,7 @@ def test_every_error_at_every_call_takes_one_fact_and_never_looks_healthy(machin
             hole = function == "nvmlDeviceGetMigDeviceHandleByIndex" and code == "6"
             if function not in NO_COMPLAINT and code not in ("3", "13") and not hole:
                 assert complaints(data), where
-                assert all(name in text for text in complaints(data)), where
+                assert all(str(name) in text for text in complaints(data)), where
             another_way = function == "nvmlDeviceGetDriverModel_v2" and code == "13"
             if function not in ("nvmlShutdown", "nvmlDeviceGetMaxMigDeviceCount") and not another_way:
                 assert lost, where

@@ -71,8 +71,8 @@ def test_every_fact_of_every_gpu_without_the_whole_import(gpus: MakeMachine) -> 
             name=name,
             description=gpu.name,
             compute_capability=capability,
-            pci_bus_id=gpu.pci_bus_id.lower(),
-            uuid=gpu.uuid.removeprefix("GPU-").lower(),
+            pci_bus_id=str(gpu.pci_bus_id).lower(),
+            uuid=str(gpu.uuid).removeprefix("GPU-").lower(),
         )
         for name, gpu, capability in (
             ("GPU:0", a100, ComputeCapability(8, 0)),
@@ -95,7 +95,7 @@ def test_a_gpu_that_tensorflow_leaves_out_is_in_its_log_and_keeps_the_ordinals_o
     answer = answer_on(m, CUDA_DEVICE_ORDER="PCI_BUS_ID")
     found = devices_of(answer)
     assert [device.name for device in found] == ["GPU:0", "GPU:2"]
-    assert [device.pci_bus_id for device in found] == [m.gpus[0].pci_bus_id.lower(), m.gpus[2].pci_bus_id.lower()]
+    assert [device.pci_bus_id for device in found] == [str(m.gpus[each].pci_bus_id).lower() for each in (0, 2)]
     (left_out,) = [text for text in messages(answer.stderr) if text.startswith("Ignoring visible gpu device")]
     assert "core count" in left_out
 

@@ -49,9 +49,9 @@ CHECKS = {
 }
 
 
-@pytest.fixture(params=CHECKS.values(), ids=CHECKS.keys())
+@pytest.fixture(params=list(CHECKS))
 def any_check(request: pytest.FixtureRequest) -> Check:
-    return request.param
+    return CHECKS[request.param]
 
 
 @pytest.mark.parametrize("format_", FORMATS)

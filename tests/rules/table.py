@@ -32,7 +32,7 @@ class Fires(NamedTuple):
         severity, action, subject: Of the finding.
         says: Words that the message must hold.
         fix: Words that its steps must hold.
-        count: Findings of this rule; all are of this severity and action, the first one of this subject.
+        times: Findings of this rule; all are of this severity and action, the first one of this subject.
     """
 
     severity: Severity
@@ -40,7 +40,7 @@ class Fires(NamedTuple):
     subject: str
     says: tuple[str, ...]
     fix: tuple[str, ...] = ()
-    count: int = 1
+    times: int = 1
 
 
 class Row(NamedTuple):
@@ -80,7 +80,7 @@ def check(id_: str, row: Row) -> None:
         assert (outcome.reason is None) == (row.expect == "pass")
         return
     assert outcome.status == "fail", outcome.reason
-    assert len(outcome.findings) == row.expect.count, outcome.findings
+    assert len(outcome.findings) == row.expect.times, outcome.findings
     for finding in outcome.findings:
         assert (finding.severity, finding.action) == (row.expect.severity, row.expect.action)
         check_form(finding)

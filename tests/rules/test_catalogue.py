@@ -46,7 +46,8 @@ every = pytest.mark.parametrize("rule", every_rule(), ids=lambda rule: rule.id)
 
 
 def frozen() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("frozen_ids.toml").read_text(encoding="utf-8"))
+    known: dict[str, Any] = tomllib.loads(Path(__file__).with_name("frozen_ids.toml").read_text(encoding="utf-8"))
+    return known
 
 
 @pytest.mark.parametrize("id_", IDS)

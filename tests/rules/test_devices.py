@@ -59,7 +59,7 @@ TABLE: Table = {
         Row(
             "none may be read",
             report(gpus=[refused(4, "no permission"), refused(4, "no permission")]),
-            Fires(Severity.ERROR, Action.ADMIN, UUID, ("no permission",), count=2),
+            Fires(Severity.ERROR, Action.ADMIN, UUID, ("no permission",), times=2),
         ),
         Row("the others of a node belong to other jobs", report(gpus=[T4, refused(4, "no permission")]), "pass"),
         Row("all can be read", report(gpus=[T4]), "pass"),

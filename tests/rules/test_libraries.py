@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hwprobe.findings import Action, Severity
-from hwprobe.report import Distribution, Driver, Keras, SharedLibrary
+from hwprobe.report import Distribution, Driver, Keras, SharedLibrary, TensorFlow
 from tests.reports import A100, CPU_ONLY, H100, T4, cpu_only, hidden, report, tensorflow_wheel
 from tests.rules.facts import LIBRARIES, SITE_PACKAGES, distributions, with_libraries
 from tests.rules.table import Fires, Row, Table, check, rows
@@ -18,12 +18,12 @@ JAX = Keras(version="3.15.1", backend="jax", backend_origin="environment")
 NO_PTXAS = tensorflow_wheel("2.21.0", ptxas=None)
 
 
-def with_cudnn(version: str | None, tensorflow: str = "2.21.0", **facts: object) -> object:
+def with_cudnn(version: str | None, tensorflow: str = "2.21.0", **facts: object) -> TensorFlow:
     library = SharedLibrary(soname=CUDNN, loads=True, path=f"/cuda/lib64/{CUDNN}", version=version)
     return tensorflow_wheel(tensorflow, **{"libraries": (library,), **facts})
 
 
-def with_files(**files: object) -> object:
+def with_files(**files: object) -> TensorFlow:
     return tensorflow_wheel("2.21.0", **{"location": f"{SITE_PACKAGES}/tensorflow", **files})
 
 

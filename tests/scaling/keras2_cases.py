@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,13 +35,13 @@ BAD_AND_GOOD = [[0.5, -0.25], [3.0, 4.0], [np.inf, 1.0], [0.125, 2.0], [np.nan, 
 
 
 @pytest.fixture(autouse=True)
-def _own_policy():
+def _own_policy() -> Iterator[None]:
     yield
     keras.mixed_precision.set_global_policy("float32")
     set_in_force(None)
 
 
-def step(optimizer, weight, gradient):
+def step(optimizer: Any, weight: Any, gradient: Any) -> None:
     with tf.GradientTape() as tape:
         loss = optimizer.get_scaled_loss(tf.reduce_sum(weight * gradient))
     gradients = optimizer.get_unscaled_gradients(tape.gradient(loss, [weight]))
@@ -46,7 +49,7 @@ def step(optimizer, weight, gradient):
 
 
 @KINDS
-def test_a_dynamic_scale_is_keras_own_which_is_right(optimizers):
+def test_a_dynamic_scale_is_keras_own_which_is_right(optimizers: Any) -> None:
     optimizer = wrap_optimizer(optimizers.SGD(1.0), LossScaling.dynamic(256.0, growth_steps=7))
     assert isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
     assert read_scaling(optimizer).loss_scaling == LossScaling.dynamic(256.0, growth_steps=7)
@@ -54,7 +57,7 @@ def test_a_dynamic_scale_is_keras_own_which_is_right(optimizers):
 
 
 @KINDS
-def test_keras_own_fixed_scale_writes_an_infinity_into_the_weights(optimizers):
+def test_keras_own_fixed_scale_writes_an_infinity_into_the_weights(optimizers: Any) -> None:
     stock = keras.mixed_precision.LossScaleOptimizer(optimizers.SGD(1.0), dynamic=False, initial_scale=64.0)
     weight = tf.Variable([1.0, 1.0])
     step(stock, weight, tf.constant([np.inf, 1.0]))
@@ -63,7 +66,7 @@ def test_keras_own_fixed_scale_writes_an_infinity_into_the_weights(optimizers):
 
 @KINDS
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
-def test_ours_gives_the_weights_of_float32_without_the_bad_steps(optimizers, graph):
+def test_ours_gives_the_weights_of_float32_without_the_bad_steps(optimizers: Any, graph: bool) -> None:
     truth, weight = tf.Variable([1.0, -2.0]), tf.Variable([1.0, -2.0])
     plain, optimizer = optimizers.SGD(0.5, momentum=0.5), wrap_optimizer(optimizers.SGD(0.5, momentum=0.5), FIXED)
     if optimizers is keras.optimizers:
@@ -79,7 +82,7 @@ def test_ours_gives_the_weights_of_float32_without_the_bad_steps(optimizers, gra
 
 
 @KINDS
-def test_both_replicas_skip_when_one_is_bad(optimizers):
+def test_both_replicas_skip_when_one_is_bad(optimizers: Any) -> None:
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
         weight = tf.Variable([1.0, 1.0])
@@ -87,9 +90,9 @@ def test_both_replicas_skip_when_one_is_bad(optimizers):
         if optimizers is keras.optimizers:
             optimizer.build([weight])
 
-    @tf.function
-    def run(gradients):
-        def on_replica(gradient):
+    @tf.function  # type: ignore[untyped-decorator]
+    def run(gradients: Any) -> None:
+        def on_replica(gradient: Any) -> None:
             scaled = optimizer.get_scaled_loss(gradient)
             optimizer.apply_gradients(zip(optimizer.get_unscaled_gradients([scaled]), [weight], strict=True))
 
@@ -106,7 +109,7 @@ def test_both_replicas_skip_when_one_is_bad(optimizers):
     assert (optimizer.skipped_steps.numpy(), optimizer.consecutive_skips.numpy()) == (1, 0)
 
 
-def trained(optimizers, scaling):
+def trained(optimizers: Any, scaling: LossScaling) -> Any:
     keras.mixed_precision.set_global_policy("mixed_float16")
     model = keras.Sequential([keras.layers.Dense(2, input_shape=(3,)), keras.layers.Dense(1, dtype="float32")])
     model.compile(wrap_optimizer(optimizers.Adam(0.01), scaling), "mse")
@@ -116,14 +119,14 @@ def trained(optimizers, scaling):
 
 
 @KINDS
-def test_fit_skips_the_bad_batch_and_goes_on(optimizers):
+def test_fit_skips_the_bad_batch_and_goes_on(optimizers: Any) -> None:
     model = trained(optimizers, FIXED)
     assert all(np.isfinite(each).all() for each in model.get_weights())
     assert read_scaling(model.optimizer).skipped_steps == 1
 
 
 @KINDS
-def test_a_checkpoint_brings_the_counters_back(optimizers, tmp_path):
+def test_a_checkpoint_brings_the_counters_back(optimizers: Any, tmp_path: Path) -> None:
     model, other = trained(optimizers, FIXED), trained(optimizers, FIXED)
     other.fit(np.full((4, 3), np.nan), np.ones((4, 1)), verbose=0)
     place = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(tmp_path / "checkpoint")
@@ -132,7 +135,7 @@ def test_a_checkpoint_brings_the_counters_back(optimizers, tmp_path):
 
 
 @KINDS
-def test_a_keras_file_brings_the_scaler_back(optimizers, tmp_path):
+def test_a_keras_file_brings_the_scaler_back(optimizers: Any, tmp_path: Path) -> None:
     model = trained(optimizers, FIXED)
     model.save(tmp_path / "model.keras")
     keras.mixed_precision.set_global_policy("float32")
@@ -141,25 +144,25 @@ def test_a_keras_file_brings_the_scaler_back(optimizers, tmp_path):
     assert read_scaling(loaded.optimizer).loss_scaling == FIXED
 
 
-def test_wrapping_twice_is_wrapping_once():
+def test_wrapping_twice_is_wrapping_once() -> None:
     wrapped = wrap_optimizer(keras.optimizers.SGD(), FIXED)
     assert wrap_optimizer(wrapped) is wrapped
 
 
-def test_the_global_policy_of_this_keras_says_whether_scaling_is_due():
+def test_the_global_policy_of_this_keras_says_whether_scaling_is_due() -> None:
     plain = keras.optimizers.SGD()
     assert wrap_optimizer(plain) is plain
     keras.mixed_precision.set_global_policy("mixed_float16")
     assert read_scaling(wrap_optimizer(plain)).loss_scaling == LossScaling.dynamic()
 
 
-def test_keras_own_scaler_is_not_exchanged_since_it_is_right():
+def test_keras_own_scaler_is_not_exchanged_since_it_is_right() -> None:
     model = trained(keras.optimizers, LossScaling.dynamic())
     assert not adopt(model)
 
 
 class TestGuard:
-    def test_it_counts_what_keras_own_scaler_does_not_and_writes_it_into_the_logs(self, tmp_path):
+    def test_it_counts_what_keras_own_scaler_does_not_and_writes_it_into_the_logs(self, tmp_path: Path) -> None:
         model = trained(keras.optimizers, LossScaling.dynamic(2.0**10))
         guard = LossScaleGuard()
         log = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"))
@@ -172,7 +175,7 @@ class TestGuard:
         rows = list(csv.DictReader((tmp_path / "log.csv").open()))
         assert [float(row["loss_scale"]) for row in rows] == history.history["loss_scale"]
 
-    def test_it_says_that_a_scale_at_the_floor_is_stuck(self, caplog):
+    def test_it_says_that_a_scale_at_the_floor_is_stuck(self, caplog: pytest.LogCaptureFixture) -> None:
         optimizer = wrap_optimizer(keras.optimizers.SGD(1.0), LossScaling.dynamic(4.0))
         weight, guard = tf.Variable([1.0]), LossScaleGuard("stop", patience=5)
         with caplog.at_level(logging.ERROR, "hwprobe.scaling"):
@@ -183,7 +186,7 @@ class TestGuard:
         assert guard.should_stop
         assert "its floor of 1" in caplog.text
 
-    def test_it_restores_the_last_good_epoch_after_poison(self):
+    def test_it_restores_the_last_good_epoch_after_poison(self) -> None:
         keras.mixed_precision.set_global_policy("mixed_float16")
         model = keras.Sequential([keras.layers.Dense(1, input_shape=(3,), dtype="float32")])
         stock = keras.mixed_precision.LossScaleOptimizer(
@@ -200,8 +203,8 @@ class TestGuard:
 
 
 class TestStep:
-    def test_the_right_loop_is_right(self):
-        def right(optimizer, variables, compute_loss):
+    def test_the_right_loop_is_right(self) -> None:
+        def right(optimizer: Any, variables: list[Any], compute_loss: Callable[[], Any]) -> None:
             with tf.GradientTape() as tape:
                 loss = optimizer.get_scaled_loss(compute_loss())
             gradients = optimizer.get_unscaled_gradients(tape.gradient(loss, variables))
@@ -211,8 +214,8 @@ class TestStep:
             for scaling in (LossScaling.dynamic(), FIXED):
                 assert verify_scaling(wrap_optimizer(optimizers.Adam(), scaling), right)
 
-    def test_a_loop_of_keras_3_is_not(self):
-        def forgets(optimizer, variables, compute_loss):
+    def test_a_loop_of_keras_3_is_not(self) -> None:
+        def forgets(optimizer: Any, variables: list[Any], compute_loss: Callable[[], Any]) -> None:
             with tf.GradientTape() as tape:
                 loss = optimizer.get_scaled_loss(compute_loss())
             optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
@@ -222,7 +225,7 @@ class TestStep:
         assert "get_unscaled_gradients" in str(checked)
 
 
-def test_a_model_is_calibrated_and_left_alone():
+def test_a_model_is_calibrated_and_left_alone() -> None:
     keras.mixed_precision.set_global_policy("mixed_float16")
     model = keras.Sequential(
         [keras.layers.Dense(16, activation="relu", input_shape=(4,)), keras.layers.Dense(1, dtype="float32")]
@@ -237,11 +240,11 @@ def test_a_model_is_calibrated_and_left_alone():
 
 
 class TestVerify:
-    def test_a_wrapped_model_is_right(self):
+    def test_a_wrapped_model_is_right(self) -> None:
         checked = verify_model(trained(keras.optimizers, LossScaling.dynamic()))
         assert checked, str(checked)
 
-    def test_the_scaler_of_compile_is_not_the_fixed_scale_that_was_decided(self):
+    def test_the_scaler_of_compile_is_not_the_fixed_scale_that_was_decided(self) -> None:
         set_in_force(FIXED)
         keras.mixed_precision.set_global_policy("mixed_float16")
         model = keras.Sequential([keras.layers.Dense(1, input_shape=(3,))])
@@ -250,7 +253,7 @@ class TestVerify:
         model.compile(wrap_optimizer(keras.optimizers.Adam()), "mse")
         assert verify_model(model)
 
-    def test_float16_without_scaling_is_what_a_scale_of_1_is(self):
+    def test_float16_without_scaling_is_what_a_scale_of_1_is(self) -> None:
         set_in_force(LossScaling.none())
         keras.mixed_precision.set_global_policy("mixed_float16")
         model = keras.Sequential([keras.layers.Dense(1, input_shape=(3,))])

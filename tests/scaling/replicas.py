@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,13 +14,13 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
-def on_replicas(values):
+def on_replicas(values: list[list[float]]) -> Any:
     return strategy.experimental_distribute_values_from_function(
         lambda context: tf.constant(values[context.replica_id_in_sync_group])
     )
 
 
-def keras3(kind, bad_replica):
+def keras3(kind: str, bad_replica: int) -> dict[str, Any]:
     """One step with one bad replica, then a good one: weights of each replica, scale, counters."""
     import keras
 
@@ -31,8 +32,8 @@ def keras3(kind, bad_replica):
         optimizer = keras.optimizers.LossScaleOptimizer(inner) if kind == "stock" else wrap_optimizer(inner, kind)
         optimizer.build([weight])
 
-    @tf.function
-    def step(gradients):
+    @tf.function  # type: ignore[untyped-decorator]
+    def step(gradients: Any) -> None:
         strategy.run(lambda each: optimizer.apply([optimizer.scale_loss(each)], [weight]), args=(gradients,))
 
     bad = [[0.25, 0.25], [0.25, 0.25]]
@@ -48,7 +49,7 @@ def keras3(kind, bad_replica):
     }
 
 
-def keras3_fit(kind):
+def keras3_fit(kind: str) -> dict[str, Any]:
     """Train with an Embedding on both replicas; the first batch is bad in the second half only."""
     import keras
 
@@ -76,7 +77,7 @@ def keras3_fit(kind):
     return {"finite": bool(all(weights)), "prediction": float(model(x[:1])[0, 0])}
 
 
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "clipping": {"global_clipnorm": 0.5},
     "averaging": {"use_ema": True},
     "accumulation": {"gradient_accumulation_steps": 2},
@@ -84,7 +85,7 @@ SETTINGS = {
 }
 
 
-def keras3_settings(wrap, settings):
+def keras3_settings(wrap: bool, settings: dict[str, Any]) -> Any:
     """The weights after four good steps in float32 of an optimizer with these settings, or the error."""
     import keras
 
@@ -103,7 +104,7 @@ def keras3_settings(wrap, settings):
     return np.concatenate([each.ravel() for each in model.get_weights()]).tolist()
 
 
-def main():
+def main() -> None:
     cases = {
         f"{kind}, bad replica {bad}": keras3(kind, bad) for kind in ("dynamic", "static=64", "stock") for bad in (0, 1)
     }

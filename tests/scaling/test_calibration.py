@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from hwprobe.cli.calibrate import calibrate as command
 from hwprobe.configuration import LossScaling
@@ -50,13 +53,13 @@ EVERY_FIELD = Calibration(
 
 
 @functools.cache
-def calibrated(name):
+def calibrated(name: str) -> Calibration:
     """Calibrate a task of mixed_float16, once for all tests."""
     task = tasks.TASKS[name](keras, count=40)
     return calibrate_loss_scale(task.model, task.loss, task.batches, 40, optimizer=task.optimizer)
 
 
-def train(name, scaling, steps, seed=0):
+def train(name: str, scaling: LossScaling | None, steps: int, seed: int = 0) -> tuple[Any, float]:
     """Train one of the tasks under the policy in force, and give its model and the last batch's loss."""
     task = tasks.TASKS[name](keras, seed=seed, count=steps + 1)
     optimizer = task.optimizer if scaling is None else wrap_optimizer(task.optimizer, scaling)
@@ -70,7 +73,9 @@ def train(name, scaling, steps, seed=0):
 @pytest.mark.parametrize(
     ("name", "lowest", "highest"), [("mlp", -2, 16), ("deep", -3, 15), ("reg", -10, 0), ("tinyreg", 14, 21)]
 )
-def test_the_interval_is_where_the_gradients_of_the_task_put_it(mixed_float16, name, lowest, highest):
+def test_the_interval_is_where_the_gradients_of_the_task_put_it(
+    mixed_float16: None, name: str, lowest: int, highest: int
+) -> None:
     calibration = calibrated(name)
     assert calibration.lowest_bits == pytest.approx(lowest, abs=2)
     assert calibration.highest_bits == pytest.approx(highest, abs=2)
@@ -78,7 +83,7 @@ def test_the_interval_is_where_the_gradients_of_the_task_put_it(mixed_float16, n
     assert [each.overflows for each in calibration.shadow_runs][-1] == 0
 
 
-def test_gradients_that_span_more_than_float16_holds_ask_for_dynamic(mixed_float16):
+def test_gradients_that_span_more_than_float16_holds_ask_for_dynamic(mixed_float16: None) -> None:
     calibration = calibrated("two_sizes")
     assert calibration.verdict == "dynamic"
     assert calibration.lowest_bits > calibration.highest_bits
@@ -87,17 +92,18 @@ def test_gradients_that_span_more_than_float16_holds_ask_for_dynamic(mixed_float
     assert "unsafe" in str(calibration)
 
 
-def test_a_model_with_room_on_both_sides_needs_no_scaling(mixed_float16):
+def test_a_model_with_room_on_both_sides_needs_no_scaling(mixed_float16: None) -> None:
     calibration = calibrated("deep")
     assert (calibration.verdict, calibration.scale) == ("none", 1.0)
     assert calibration.loss_scaling == LossScaling.none()
 
 
-def test_gradients_that_are_lost_without_scaling_train_in_the_middle_of_the_interval(mixed_float16):
+def test_gradients_that_are_lost_without_scaling_train_in_the_middle_of_the_interval(mixed_float16: None) -> None:
     calibration = calibrated("scaled_down")
     assert calibration.verdict == "static"
     effect = {each.scale: each.lost_share for each in calibration.effects}
     assert effect[1.0] > 0.5
+    assert calibration.scale is not None
     assert effect[calibration.scale] < 0.001
     _, scaled = train("scaled_down", calibration.loss_scaling, 200)
     _, unscaled = train("scaled_down", None, 200)
@@ -107,8 +113,9 @@ def test_gradients_that_are_lost_without_scaling_train_in_the_middle_of_the_inte
     assert unscaled > 4 * truth
 
 
-def test_large_gradients_ask_for_a_scale_below_one_which_trains_where_128_does_not(mixed_float16):
+def test_large_gradients_ask_for_a_scale_below_one_which_trains_where_128_does_not(mixed_float16: None) -> None:
     calibration = calibrated("reg")
+    assert calibration.midpoint is not None
     assert calibration.midpoint < 1.0
     model, scaled = train("reg", LossScaling.static(calibration.midpoint), 150)
     assert int(model.optimizer.skipped_steps) == 0
@@ -119,7 +126,7 @@ def test_large_gradients_ask_for_a_scale_below_one_which_trains_where_128_does_n
     assert scaled == pytest.approx(truth, rel=0.05)
 
 
-def test_the_model_is_left_alone(mixed_float16):
+def test_the_model_is_left_alone(mixed_float16: None) -> None:
     task = tasks.digit_mlp(keras, count=4)
     task.model.compile(wrap_optimizer(task.optimizer), task.loss)
     before = [each.copy() for each in task.model.get_weights()]
@@ -133,34 +140,34 @@ def test_the_model_is_left_alone(mixed_float16):
     assert keras.config.dtype_policy().name == "mixed_float16"
 
 
-def small(dtype=None):
+def small(dtype: str | None = None) -> Any:
     return keras.Sequential(
         [keras.Input((4,)), keras.layers.Dense(8, activation="relu", dtype=dtype), keras.layers.Dense(1, dtype=dtype)]
     )
 
 
-def few_batches():
+def few_batches() -> list[tuple[np.ndarray, np.ndarray]]:
     draw = np.random.default_rng(0)
     x = draw.normal(size=(8, 16, 4)).astype("float32")
     return [(each, each.sum(axis=1, keepdims=True)) for each in x]
 
 
 class TestWhatIsTaken:
-    def test_a_float32_model_is_tried_in_float16_with_a_float32_head(self, float32):
+    def test_a_float32_model_is_tried_in_float16_with_a_float32_head(self, float32: None) -> None:
         calibration = calibrate_loss_scale(small(), "mse", few_batches(), 4)
         assert calibration.shadow_runs
         assert "dense" in " ".join(each.name for each in calibration.ranges)
 
-    def test_a_bfloat16_model_too(self, float32):
+    def test_a_bfloat16_model_too(self, float32: None) -> None:
         assert calibrate_loss_scale(small("mixed_bfloat16"), "mse", few_batches(), 4).shadow_runs
 
-    def test_a_function_that_builds_the_model(self, float32):
-        class Own(keras.Model):
-            def __init__(self):
+    def test_a_function_that_builds_the_model(self, float32: None) -> None:
+        class Own(keras.Model):  # type: ignore[misc, name-defined]
+            def __init__(self) -> None:
                 super().__init__()
                 self.first, self.last = keras.layers.Dense(8, activation="relu"), keras.layers.Dense(1, dtype="float32")
 
-            def call(self, x):
+            def call(self, x: Any) -> Any:
                 return self.last(self.first(x))
 
         with pytest.raises(InputError, match="pass a function without arguments that builds it"):
@@ -177,27 +184,30 @@ class TestWhatIsTaken:
         ],
         ids=["a generator", "a dataset", "sample weights"],
     )
-    def test_data_in_every_form_is_used_from_the_start_again(self, mixed_float16, data):
+    def test_data_in_every_form_is_used_from_the_start_again(
+        self, mixed_float16: None, data: Callable[[], Any]
+    ) -> None:
         assert calibrate_loss_scale(small(), "mse", data(), 6).steps == 6
 
-    def test_a_loss_function_sees_float32_predictions_as_in_compile(self, mixed_float16):
+    def test_a_loss_function_sees_float32_predictions_as_in_compile(self, mixed_float16: None) -> None:
         seen = []
 
-        def loss(y_true, y_pred):
+        def loss(y_true: Any, y_pred: Any) -> Any:
             seen.append(y_pred.dtype)
             return tf.reduce_mean(tf.square(y_true - y_pred))
 
         calibrate_loss_scale(small(), loss, few_batches(), 2)
         assert set(seen) == {tf.float32}
 
-    def test_weights_of_a_later_checkpoint_show_how_the_gradients_move(self, mixed_float16):
+    def test_weights_of_a_later_checkpoint_show_how_the_gradients_move(self, mixed_float16: None) -> None:
         model = small()
         later = [4096.0 * each for each in model.get_weights()]
         calibration = calibrate_loss_scale(model, "mse", few_batches(), 10, later_weights=later)
+        assert calibration.later_drift_bits is not None
         assert calibration.later_drift_bits > 10
         assert calibration.verdict == "dynamic"
 
-    def test_progress_is_told_to_the_end(self, mixed_float16):
+    def test_progress_is_told_to_the_end(self, mixed_float16: None) -> None:
         told = []
         calibrate_loss_scale(small(), "mse", few_batches(), 5, progress=lambda done, total: told.append((done, total)))
         assert told[0][0] == 1
@@ -217,50 +227,54 @@ class TestWhatIsTaken:
             ("a loss without the model", {"loss": lambda y, p: tf.reduce_sum(0.0 * p)}, "all gradients are zero"),
         ],
     )
-    def test_what_cannot_be_used_is_named(self, mixed_float16, description, arguments, message):
+    def test_what_cannot_be_used_is_named(
+        self, mixed_float16: None, description: str, arguments: dict[str, Any], message: str
+    ) -> None:
         given = {"model": small(), "loss": "mse", "data": few_batches(), "steps": 3} | arguments
         with pytest.raises(InputError, match=message):
             calibrate_loss_scale(**given)
 
 
 class TestResult:
-    def test_it_comes_back_from_its_file_whole(self, tmp_path):
+    def test_it_comes_back_from_its_file_whole(self, tmp_path: Path) -> None:
         EVERY_FIELD.save(tmp_path / "calibration.json")
         assert Calibration.load(tmp_path / "calibration.json") == EVERY_FIELD
         assert from_json(to_json(EVERY_FIELD), Calibration) == EVERY_FIELD
 
     @pytest.mark.parametrize(("text", "message"), [("{", "calibration.json"), ('{"schema": "other/1"}', "schema")])
-    def test_a_file_that_is_none_is_refused(self, tmp_path, text, message):
+    def test_a_file_that_is_none_is_refused(self, tmp_path: Path, text: str, message: str) -> None:
         (tmp_path / "calibration.json").write_text(text)
         with pytest.raises(InputError, match=message):
             Calibration.load(tmp_path / "calibration.json")
 
-    def test_a_file_that_is_not_there_is_named(self, tmp_path):
+    def test_a_file_that_is_not_there_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"cannot read .*missing\.json: No such file"):
             Calibration.load(tmp_path / "missing.json")
 
-    def test_it_prints_its_evidence(self):
+    def test_it_prints_its_evidence(self) -> None:
         text = str(EVERY_FIELD)
         assert text.splitlines()[0] == "a fixed loss scale of 2**7 fits characters (6 bits from either end)"
         for part in ("2**1 to 2**13", "60 float32 steps", "output of dense", "-2.7 bits", "+1.5 bits", "1 overflows"):
             assert part in text
 
-    def test_it_is_a_wish_that_wrap_optimizer_understands(self):
+    def test_it_is_a_wish_that_wrap_optimizer_understands(self) -> None:
         wrapped = wrap_optimizer(keras.optimizers.SGD(), EVERY_FIELD)
         assert (wrapped.dynamic, wrapped.initial_scale) == (False, 128.0)
 
     @pytest.mark.parametrize("ending", ["png", "svg"])
-    def test_it_is_drawn(self, tmp_path, ending):
+    def test_it_is_drawn(self, tmp_path: Path, ending: str) -> None:
         pytest.importorskip("matplotlib")
         EVERY_FIELD.plot(tmp_path / f"histogram.{ending}")
         assert (tmp_path / f"histogram.{ending}").stat().st_size > 1000
 
-    def test_a_picture_of_an_unknown_kind_is_refused(self, tmp_path):
+    def test_a_picture_of_an_unknown_kind_is_refused(self, tmp_path: Path) -> None:
         pytest.importorskip("matplotlib")
         with pytest.raises(InputError, match="cannot write"):
             EVERY_FIELD.plot(tmp_path / "histogram.unknown")
 
-    def test_drawing_without_matplotlib_says_what_to_install(self, tmp_path, monkeypatch):
+    def test_drawing_without_matplotlib_says_what_to_install(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
         with pytest.raises(UnsupportedError, match=r"tf-hwprobe\[plots\]"):
             EVERY_FIELD.plot(tmp_path / "histogram.png")
@@ -300,29 +314,33 @@ def broken():
 
 class TestCommand:
     @pytest.fixture
-    def call(self, tmp_path, monkeypatch):
+    def call(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
         (tmp_path / "calibrated_models.py").write_text(FACTORY)
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr("sys.path", list(__import__("sys").path))
         return lambda *arguments: CliRunner().invoke(command, arguments, catch_exceptions=True)
 
-    def test_it_prints_the_result(self, call, float32):
+    def test_it_prints_the_result(self, call: Callable[..., Result], float32: None) -> None:
         result = call("calibrated_models:graph", "--steps", "3")
         assert result.exit_code == 0, result.output
         assert "scales that fit" in result.output
 
-    def test_it_writes_json_and_a_file(self, call, float32, tmp_path):
+    def test_it_writes_json_and_a_file(self, call: Callable[..., Result], float32: None, tmp_path: Path) -> None:
         result = call("calibrated_models:graph", "--steps", "3", "--format", "json", "--save", "result.json")
         assert json.loads(result.stdout)["schema"] == "hwprobe.calibration/1"
         assert Calibration.load(tmp_path / "result.json").steps == 3
 
     @pytest.mark.parametrize("option", ["--save", "--plot"])
-    def test_the_result_is_not_lost_where_a_file_cannot_be_written(self, call, float32, option):
+    def test_the_result_is_not_lost_where_a_file_cannot_be_written(
+        self, call: Callable[..., Result], float32: None, option: str
+    ) -> None:
         result = call("calibrated_models:graph", "--steps", "3", option, "no/such/folder.svg")
         assert isinstance(result.exception, InputError)
         assert "scales that fit" in result.output
 
-    def test_a_model_that_cannot_be_copied_is_built_under_each_policy(self, call, float32):
+    def test_a_model_that_cannot_be_copied_is_built_under_each_policy(
+        self, call: Callable[..., Result], float32: None
+    ) -> None:
         result = call("calibrated_models:subclassed", "--steps", "3")
         assert result.exit_code == 0, result.output
 
@@ -336,7 +354,9 @@ class TestCommand:
             ("calibrated_models:half", r"expected it to return \(model, loss, data\), got tuple of 2"),
         ],
     )
-    def test_a_factory_that_cannot_be_used_is_refused(self, call, factory, message):
+    def test_a_factory_that_cannot_be_used_is_refused(
+        self, call: Callable[..., Result], factory: str, message: str
+    ) -> None:
         result = call(factory)
         assert isinstance(result.exception, InputError)
         with pytest.raises(InputError, match=message):

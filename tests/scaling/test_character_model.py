@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,7 +18,7 @@ STEPS = 220
 """With growth every 10 steps the scale passes 2**20, where this model overflows, after about 60."""
 
 
-def train(optimizer_of, steps=STEPS):
+def train(optimizer_of: Callable[[Any], Any], steps: int = STEPS) -> tuple[float, Any]:
     """Train, and give the share of right next characters on text that was not trained on, and the model."""
     task = characters(keras, count=steps + 20, width=32, size=16)
     task.model.compile(optimizer_of(task.optimizer), task.loss, auto_scale_loss=False)
@@ -27,7 +30,7 @@ def train(optimizer_of, steps=STEPS):
 
 
 @pytest.fixture(scope="module")
-def float32_accuracy():
+def float32_accuracy() -> float:
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("float32")
     accuracy, _ = train(lambda optimizer: optimizer)
@@ -35,7 +38,9 @@ def float32_accuracy():
     return accuracy
 
 
-def test_ours_trains_to_the_accuracy_of_float32_and_counts_its_skips(float32_accuracy, mixed_float16):
+def test_ours_trains_to_the_accuracy_of_float32_and_counts_its_skips(
+    float32_accuracy: float, mixed_float16: None
+) -> None:
     scaling = LossScaling.dynamic(growth_steps=10)
     accuracy, model = train(lambda optimizer: wrap_optimizer(optimizer, scaling))
     assert int(model.optimizer.skipped_steps) >= 2
@@ -44,7 +49,7 @@ def test_ours_trains_to_the_accuracy_of_float32_and_counts_its_skips(float32_acc
     assert accuracy > 0.25
 
 
-def test_keras_own_scaler_loses_it(mixed_float16):
+def test_keras_own_scaler_loses_it(mixed_float16: None) -> None:
     _, model = train(
         lambda optimizer: keras.optimizers.LossScaleOptimizer(optimizer, dynamic_growth_steps=10), steps=150
     )

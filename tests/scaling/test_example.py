@@ -11,8 +11,12 @@ pytest.importorskip("sklearn")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 
 
-def test_the_example_trains_in_each_mode_to_the_accuracy_of_float32(float32, monkeypatch, capsys):
+def test_the_example_trains_in_each_mode_to_the_accuracy_of_float32(
+    float32: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     specification = importlib.util.spec_from_file_location("train_digits", EXAMPLE)
+    assert specification is not None
+    assert specification.loader is not None
     example = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(example)
     monkeypatch.setattr("sys.argv", ["train_digits.py", "--epochs", "6"])

@@ -14,7 +14,7 @@ CASES = Path(__file__).with_name("jax_cases.py")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed here")
-def test_every_case_on_jax_passes():
+def test_every_case_on_jax_passes() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", str(CASES)],
         capture_output=True,

@@ -14,7 +14,7 @@ pytest.importorskip("tf_keras")
 CASES = Path(__file__).with_name("keras2_cases.py")
 
 
-def test_every_case_of_keras_2_passes():
+def test_every_case_of_keras_2_passes() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(CASES)],
         capture_output=True,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ tf = pytest.importorskip("tensorflow")
 BOTH = pytest.mark.parametrize("scaling", [LossScaling.dynamic(16.0), LossScaling.static(8.0)], ids=str)
 
 
-def trained(scaling):
+def trained(scaling: LossScaling) -> Any:
     """A model after two good batches, one bad one, and a good one."""
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), keras.layers.Dense(1, dtype="float32")])
     model.compile(wrap_optimizer(keras.optimizers.Adam(0.01), scaling), keras.losses.MeanSquaredError())
@@ -28,13 +30,15 @@ def trained(scaling):
     return model
 
 
-def state(optimizer):
+def state(optimizer: Any) -> list[Any]:
     return [np.asarray(variable).tolist() for variable in optimizer.variables]
 
 
 @BOTH
 @pytest.mark.parametrize("policy", ["mixed_float16", "float32"])
-def test_a_keras_file_brings_the_scaler_back_under_any_policy(mixed_float16, scaling, policy, tmp_path):
+def test_a_keras_file_brings_the_scaler_back_under_any_policy(
+    mixed_float16: None, scaling: LossScaling, policy: str, tmp_path: Path
+) -> None:
     model = trained(scaling)
     model.save(tmp_path / "model.keras")
     keras.config.set_dtype_policy(policy)
@@ -46,7 +50,9 @@ def test_a_keras_file_brings_the_scaler_back_under_any_policy(mixed_float16, sca
 
 
 @BOTH
-def test_a_checkpoint_brings_scale_counters_and_moments_back(mixed_float16, scaling, tmp_path):
+def test_a_checkpoint_brings_scale_counters_and_moments_back(
+    mixed_float16: None, scaling: LossScaling, tmp_path: Path
+) -> None:
     model, other = trained(scaling), trained(scaling)
     other.fit(np.full((4, 3), np.nan), np.ones((4, 1)), verbose=0)
     place = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(tmp_path / "checkpoint")
@@ -55,7 +61,7 @@ def test_a_checkpoint_brings_scale_counters_and_moments_back(mixed_float16, scal
 
 
 @BOTH
-def test_weights_alone_can_be_saved_and_loaded(mixed_float16, scaling, tmp_path):
+def test_weights_alone_can_be_saved_and_loaded(mixed_float16: None, scaling: LossScaling, tmp_path: Path) -> None:
     model, other = trained(scaling), trained(scaling)
     other.fit(np.ones((4, 3)), np.ones((4, 1)), verbose=0)
     model.save_weights(tmp_path / "model.weights.h5")
@@ -63,7 +69,7 @@ def test_weights_alone_can_be_saved_and_loaded(mixed_float16, scaling, tmp_path)
     assert all((left == right).all() for left, right in zip(model.get_weights(), other.get_weights(), strict=True))
 
 
-def test_a_copy_made_from_the_configuration_is_equal():
+def test_a_copy_made_from_the_configuration_is_equal() -> None:
     optimizer = wrap_optimizer(keras.optimizers.SGD(0.5, clipnorm=1.0), LossScaling.static(48.0))
     copy = type(optimizer).from_config(optimizer.get_config())
     assert copy.get_config() == optimizer.get_config()
@@ -83,7 +89,7 @@ print(type(keras.models.load_model(sys.argv[1]).optimizer).__name__)
 """
 
 
-def test_a_fresh_process_loads_the_scaler_once_it_is_registered(mixed_float16, tmp_path):
+def test_a_fresh_process_loads_the_scaler_once_it_is_registered(mixed_float16: None, tmp_path: Path) -> None:
     trained(LossScaling.dynamic()).save(tmp_path / "model.keras")
     result = subprocess.run(
         [sys.executable, "-c", FRESH_PROCESS, str(tmp_path / "model.keras")],
@@ -97,13 +103,15 @@ def test_a_fresh_process_loads_the_scaler_once_it_is_registered(mixed_float16, t
     assert result.stdout.split()[-1] == "CheckedLossScaleOptimizer", result.stderr
 
 
-def test_registering_initialises_nothing_and_names_what_load_model_takes():
+def test_registering_initialises_nothing_and_names_what_load_model_takes() -> None:
     names = register_optimizers()
     assert names["hwprobe>CheckedLossScaleOptimizer"] is type(wrap_optimizer(keras.optimizers.SGD(), "dynamic"))
 
 
 class TestLoadedWithoutItsScaler:
-    def test_keras_drops_the_scaler_that_compile_added_and_verify_says_so(self, mixed_float16, tmp_path):
+    def test_keras_drops_the_scaler_that_compile_added_and_verify_says_so(
+        self, mixed_float16: None, tmp_path: Path
+    ) -> None:
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
         model.compile("adam", keras.losses.MeanSquaredError())
         model.save(tmp_path / "model.keras")
@@ -112,11 +120,12 @@ class TestLoadedWithoutItsScaler:
         assert not isinstance(loaded.optimizer, keras.optimizers.LossScaleOptimizer)
         checked = verify_model(loaded)
         assert not checked
+        assert checked.state is not None
         assert checked.state.scaler == "none"
         assert [each.id for each in checked.findings] == ["HWP647"]
         assert "wrap_optimizer" in " ".join(checked.findings[0].fix)
 
-    def test_a_model_that_was_wrapped_comes_back_whole(self, mixed_float16, tmp_path):
+    def test_a_model_that_was_wrapped_comes_back_whole(self, mixed_float16: None, tmp_path: Path) -> None:
         trained(LossScaling.dynamic()).save(tmp_path / "model.keras")
         keras.config.set_dtype_policy("float32")
         assert verify_model(keras.models.load_model(tmp_path / "model.keras"))

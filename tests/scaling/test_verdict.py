@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -16,8 +17,8 @@ class Evidence(NamedTuple):
     drift_bits: float = 0.0
 
 
-def run_in_float16(overflows_above=99, zero_share=0.0):
-    def try_scale(bits):
+def run_in_float16(overflows_above: int = 99, zero_share: float = 0.0) -> Callable[[int], ShadowRun]:
+    def try_scale(bits: int) -> ShadowRun:
         return ShadowRun(
             scale=2.0**bits,
             steps=50,
@@ -56,7 +57,9 @@ def run_in_float16(overflows_above=99, zero_share=0.0):
         ("a later checkpoint far away", Evidence(1, 13), {}, -9.0, "dynamic", [7]),
     ],
 )
-def test_the_verdict(description, evidence, runs, later, verdict, scales):
+def test_the_verdict(
+    description: str, evidence: Any, runs: dict[str, Any], later: float | None, verdict: str, scales: list[int]
+) -> None:
     judged, reason, _, tried = _judge(evidence, later, run_in_float16(**runs))
     assert judged == verdict
     assert [each.scale for each in tried] == [2.0**bits for bits in scales]

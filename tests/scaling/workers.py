@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import Any
 
 import tensorflow as tf
 
 from hwprobe.scaling import wrap_optimizer
 
 
-def main(worker, kind, *ports):
+def main(worker: str, kind: str, *ports: str) -> None:
     cluster = {"worker": [f"localhost:{port}" for port in ports]}
     os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": int(worker)}})
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -22,8 +23,8 @@ def main(worker, kind, *ports):
         optimizer = wrap_optimizer(keras.optimizers.SGD(1.0), kind)
         optimizer.build([weight])
 
-    @tf.function
-    def step(gradients):
+    @tf.function  # type: ignore[untyped-decorator]
+    def step(gradients: Any) -> None:
         strategy.run(lambda each: optimizer.apply([optimizer.scale_loss(each)], [weight]), args=(gradients,))
 
     for values in ([[0.25, 0.25], [float("inf"), 0.25]], [[0.125, 0.25], [0.375, 0.5]]):
