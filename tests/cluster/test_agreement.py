@@ -12,9 +12,7 @@ import pytest
 
 from hwprobe.cluster import agreement
 from hwprobe.cluster.agreement import agree
-from hwprobe.cluster.messages import (
-    read_secret,
-)
+from hwprobe.cluster.messages import read_secret
 from hwprobe.cluster.plan import Plan
 from hwprobe.cluster.record import NodeRecord
 from hwprobe.errors import AgreementError, InputError
