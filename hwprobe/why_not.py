@@ -32,6 +32,7 @@ ChangeKind = Literal["none", "policy", "environment", "repair", "hide", "tensorf
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
 _OF_TENSORFLOW = ("HWP201", "HWP202", "HWP203", "HWP204", "HWP208", "HWP211")
 """Findings that another TensorFlow answers."""
+_LIBRARIES_OVERLOOKED = "HWP209"
 
 _NEEDED_BOARD = {
     "mixed_bfloat16": "an NVIDIA GPU of compute capability 8.0 or newer",
@@ -226,7 +227,9 @@ def _repairs(report: Report, policy: Policy, wanted: DtypePolicy, causes: Sequen
         for cause in causes
         if cause.primary and cause.severity is Severity.ERROR and cause.id not in _OF_TENSORFLOW
     ]
-    mended = _with_found_libraries(_with_all_visible(report))
+    mended = _with_all_visible(report)
+    if any(cause.id == _LIBRARIES_OVERLOOKED for cause in causes):
+        mended = _with_found_libraries(mended)
     return [change for change in changes if not report.devices or _try(change, mended, policy, wanted).allows]
 
 
@@ -293,7 +296,6 @@ def _try_release(row: Release, report: Report, policy: Policy, wanted: DtypePoli
         brings = " with CUDA"
     elif any(library.loads is False for library in report.tensorflow.libraries):
         brings = " with the CUDA libraries that it opens"
-    package = f"tensorflow[and-cuda]=={row.version}.*" if row.and_cuda else f"tensorflow=={row.version}.*"
     libraries = ""
     if not row.and_cuda:
         libraries = f"   # and CUDA {row.cuda} with cuDNN {row.cudnn_minimum} on the system"
@@ -304,7 +306,7 @@ def _try_release(row: Release, report: Report, policy: Policy, wanted: DtypePoli
         what=(f"NVIDIA driver {driver} or newer, and " if driver else "") + f"TensorFlow {row.version}{brings}",
         steps=(
             *((f"update the NVIDIA driver to {driver} or newer",) if driver else ()),
-            f"pip install '{package}'{libraries}",
+            f"pip install '{row.package}=={row.version}.*'{libraries}",
         ),
     )
     return _try(change, changed, policy, wanted)

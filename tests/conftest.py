@@ -18,7 +18,8 @@ from tests.machine import Machine, NoCompilerError, Workshop, find_compiler
 from tests.machine.workshop import DRIVER_LIBRARIES
 
 # No test is about time: a loaded machine must not fail one. A folder of its own for all examples of a test is meant.
-# In CI a change is judged by the same examples each time; elsewhere every run tries others.
+# In CI a change is judged by the same examples each time, as in Hypothesis' own profile for CI; elsewhere every run
+# tries others.
 settings.register_profile(
     "hwprobe",
     deadline=None,

@@ -17,7 +17,6 @@ node (`NAME.labels.json`). The other file says what must come out, with the defa
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,7 @@ import pytest
 
 from hwprobe.cli import main
 from hwprobe.rules.catalogue import RULES
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tests.toml import read_toml
 
 FOLDER = Path(__file__).parent / "hosts"
 ANSWERS = sorted(FOLDER.glob("*.toml"))
@@ -44,8 +39,7 @@ def name_of(path: Path) -> str:
 
 
 def expected(path: Path) -> dict[str, Any]:
-    known: dict[str, Any] = tomllib.loads((FOLDER / f"{name_of(path)}.toml").read_text(encoding="utf-8"))
-    return known
+    return read_toml(FOLDER / f"{name_of(path)}.toml")
 
 
 def test_every_recording_has_its_answer_and_every_answer_its_recording() -> None:

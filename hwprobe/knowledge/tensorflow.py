@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from packaging.version import InvalidVersion, Version
 
 from hwprobe.knowledge.tables import Row, Text, read
-from hwprobe.knowledge.versions import cuda_release, cudnn_major
+from hwprobe.knowledge.versions import cuda_release, cudnn_major, numbers
 
 
 class Release(Row, frozen=True, kw_only=True):
@@ -52,6 +52,23 @@ class Release(Row, frozen=True, kw_only=True):
     def minor(self) -> tuple[int, int]:
         """Major and minor as numbers."""
         return _minor(Version(self.version))
+
+    @property
+    def package(self) -> str:
+        """What pip is given for it, with the libraries of CUDA where it has an extra for them."""
+        return "tensorflow[and-cuda]" if self.and_cuda else "tensorflow"
+
+    @property
+    def pythons(self) -> str:
+        """The interpreters with a wheel, as a sentence part."""
+        return f"{self.python_minimum} {f'to {self.python_maximum}' if self.python_maximum else 'and newer'}"
+
+    def has_wheel_for(self, python: str) -> bool | None:
+        """Whether there is a wheel for an interpreter; None if its version holds no number."""
+        have, first, last = (numbers(text or "") for text in (python, self.python_minimum, self.python_maximum))
+        if have is None or first is None:
+            return None
+        return first <= have[:2] and (last is None or have[:2] <= last)
 
     def misses_pip_libraries(self, version: str) -> bool:
         """Whether one version of this release does not find every CUDA library of the `nvidia-*` wheels by itself.

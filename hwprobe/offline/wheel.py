@@ -11,7 +11,6 @@ from packaging.version import InvalidVersion, Version
 
 from hwprobe.errors import InputError
 from hwprobe.knowledge.tensorflow import Release, newest_release, release, releases
-from hwprobe.knowledge.versions import numbers
 from hwprobe.offline.description import Platform, left_out
 from hwprobe.report import Distribution, Report, TensorFlow
 
@@ -139,14 +138,10 @@ def _row(wish: Wish, platform: Platform, where: str) -> Release:
 
 
 def _require_python(version: str, row: Release, python: str, where: str) -> None:
-    have, first, last = (numbers(text or "") for text in (python, row.python_minimum, row.python_maximum))
-    if have is None or first is None:
-        return
-    if have[:2] < first or (last is not None and have[:2] > last):
-        span = (
-            f"{row.python_minimum} to {row.python_maximum}" if last is not None else f"{row.python_minimum} and newer"
+    if row.has_wheel_for(python) is False:
+        raise InputError(
+            f"{where}: there is no wheel of TensorFlow {version} for Python {python}: it is for {row.pythons}"
         )
-        raise InputError(f"{where}: there is no wheel of TensorFlow {version} for Python {python}: it is for {span}")
 
 
 def _own_build(version: str, row: Release, built_for: Sequence[str]) -> Build:

@@ -9,7 +9,6 @@ from hwprobe.knowledge.drivers import driver_for_ptx, driver_is_older, minimum_d
 from hwprobe.knowledge.gpus import Board, boards
 from hwprobe.knowledge.kernels import code_for
 from hwprobe.knowledge.tensorflow import Release, newest_release, releases
-from hwprobe.knowledge.versions import numbers
 from hwprobe.report import Host, PciDevice
 
 
@@ -68,15 +67,6 @@ def pip_install_last(row: Release, why: str, host: Host) -> str:
         why: What it is the last of, as a sentence part.
         host: Whose Python will run it.
     """
-    package = "tensorflow[and-cuda]" if row.and_cuda else "tensorflow"
     major, minor = row.minor
-    return f"pip install '{package}<{major}.{minor + 1}'   # the last release {why}{_other_python(row, host.python)}"
-
-
-def _other_python(row: Release, python: str | None) -> str:
-    have = numbers(python or "")
-    least, most = numbers(row.python_minimum), numbers(row.python_maximum or "")
-    assert least is not None
-    if have is not None and least <= have[:2] and (most is None or have[:2] <= most):
-        return ""
-    return f"; its wheels are for Python {row.python_minimum} to {row.python_maximum}" if most else ""
+    other = "" if row.has_wheel_for(host.python or "") else f"; its wheels are for Python {row.pythons}"
+    return f"pip install '{row.package}<{major}.{minor + 1}'   # the last release {why}{other}"

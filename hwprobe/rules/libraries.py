@@ -23,8 +23,8 @@ WHEEL_LIBRARIES_NOT_FOUND = Rule(
     hides_gpus=True,
     explanation=Explanation(
         checks="Whether every library that does not load lies in a folder of the nvidia-* wheels all the same.",
-        matters="TensorFlow 2.16.1 looks into none of their folders and 2.21.0 not into that of cuSOLVER. It then says "
-        '"Cannot dlopen some GPU libraries" and computes on the CPU, although everything is installed.',
+        matters="TensorFlow 2.16.1 looks only into the CUDA runtime's folder and 2.21.0 not into that of cuSOLVER. "
+        'It then says "Cannot dlopen some GPU libraries" and computes on the CPU, although everything is installed.',
         fix="Put the folders on LD_LIBRARY_PATH before Python starts (inside a running Python it is too late), or take "
         "a release that finds them, such as 2.20.",
         reference="tensorflow/tensorflow#63362, #63341; RUNPATH of libtensorflow_framework.so.2 in the wheels of "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,7 @@ from tests.cases import (
     test_sick_and_unusual_gpus,
     test_which_gpus,
 )
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tests.toml import read_toml
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -35,8 +30,7 @@ TABLES = (
 
 
 def read(name: str) -> dict[str, Any]:
-    known: dict[str, Any] = tomllib.loads((HERE / name).read_text(encoding="utf-8"))
-    return known
+    return read_toml(HERE / name)
 
 
 IDS: list[str] = read("ids.toml")["ids"]

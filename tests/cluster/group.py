@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from hwprobe.cluster.agreement import agree
 from hwprobe.cluster.plan import Plan
 from hwprobe.cluster.record import NodeRecord
 from hwprobe.errors import AgreementError, HwprobeError
+from tests.ports import free_ports
 
 TIMEOUT = 20.0
 SHORT = 2.0
@@ -59,17 +59,6 @@ class Group:
             thread.join(3 * timeout + 30)
             assert not thread.is_alive()
         return results
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def plan_of(results: Mapping[int, Plan | HwprobeError]) -> Plan:

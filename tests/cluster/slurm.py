@@ -23,6 +23,7 @@ from typing import Any
 from tests.dates import TODAY
 from tests.machine import Machine
 from tests.machine.machine import HOOK
+from tests.ports import free_ports
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "munged", "unshare")
 UP_SECONDS = 60
@@ -226,7 +227,7 @@ class Slurm:
         self._until(self._socket.exists, "munged does not start")
 
     def _configure(self) -> None:
-        controller, *ports = _free_ports(1 + len(self.nodes))
+        controller, *ports = free_ports(1 + len(self.nodes))
         host = socket.gethostname()
         lines = [
             "ClusterName=ours",
@@ -295,14 +296,3 @@ class Slurm:
                 logs = "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in self.folder.glob("*.log"))
                 raise TimeoutError(f"{failure} within {UP_SECONDS} s\n{logs}")
             time.sleep(0.05)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

@@ -14,9 +14,9 @@ import pytest
 
 from hwprobe.cluster.merge import merge
 from hwprobe.cluster.plan import Plan, plan_to_json
-from tests.cluster.group import free_ports
 from tests.cluster.records import cpu, t4
 from tests.machine import A100, T4, Machine
+from tests.ports import free_ports
 
 LIMIT_SECONDS = 300
 

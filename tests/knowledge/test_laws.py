@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import sys
 
 import pytest
 
@@ -14,11 +13,7 @@ from hwprobe.knowledge.exceptions import exceptional_chips, exceptional_names
 from hwprobe.knowledge.gpus import boards
 from hwprobe.knowledge.tensorflow import brings, library_packages, library_sets, releases
 from hwprobe.knowledge.versions import cuda_release
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tests.toml import read_toml
 
 TABLES = {
     ("architectures.toml", "architecture"): architectures,
@@ -39,7 +34,7 @@ def test_every_table_of_every_file_is_read_by_something() -> None:
     found = {
         (path.name, key)
         for path in tables.FOLDER.glob("*.toml")
-        for key, value in tomllib.loads(path.read_text(encoding="utf-8")).items()
+        for key, value in read_toml(path).items()
         if isinstance(value, list)
     }
 

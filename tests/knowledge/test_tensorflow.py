@@ -92,6 +92,21 @@ def test_only_the_releases_that_were_seen_to_miss_pip_libraries_are_blamed() -> 
 
 
 @pytest.mark.parametrize(
+    ("python", "has"),
+    [("3.8.20", False), ("3.9", True), ("3.12.1", True), ("3.13.0", False), ("", None), ("unreadable", None)],
+)
+def test_a_release_has_wheels_for_some_pythons(python: str, has: bool | None) -> None:
+    found = release("2.17")
+    assert found is not None
+    assert (found.has_wheel_for(python), found.pythons) == (has, "3.9 to 3.12")
+
+
+def test_a_release_without_a_last_python_says_so() -> None:
+    newest = newest_release(pre_release=True)
+    assert (newest.has_wheel_for("3.99"), newest.pythons) == (True, f"{newest.python_minimum} and newer")
+
+
+@pytest.mark.parametrize(
     ("version", "misses"),
     [("2.16.1", True), ("2.16.2", False), ("2.16", False), ("2.21.0", True), ("2.21", True), ("2.21.1", False)],
 )

@@ -5,15 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tests.toml import read_toml
 
 TABLE = Path(__file__).with_name("environments.toml")
 OF_THE_TESTS = "tensorflow-2.21"
@@ -52,7 +48,7 @@ class Expected:
 @functools.cache
 def table() -> dict[str, Expected]:
     """Every case by its name."""
-    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["environment"]
+    rows = read_toml(TABLE)["environment"]
     cases = {}
     for row in rows:
         for case in row["case"]:

@@ -12,10 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tests.toml import read_toml
 
 ROOT = Path(__file__).parents[2]
 TEXT = {
@@ -87,7 +84,7 @@ def imported_modules(folder: str) -> Iterator[str]:
 
 
 def required(*extras: str) -> set[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = read_toml(ROOT / "pyproject.toml")["project"]
     texts = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
     return {canonicalize_name(Requirement(text).name) for text in texts}
 

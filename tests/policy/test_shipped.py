@@ -2,7 +2,6 @@
 
 import ast
 import re
-import sys
 from importlib import resources
 
 import msgspec
@@ -12,11 +11,7 @@ from hwprobe.policy import SCHEMA, Policy
 from hwprobe.policy_format import policy_to_document
 from hwprobe.policy_keys import check_document
 from hwprobe.policy_reader import read_policy, shipped_policies
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tests.toml import parsed
 
 FOLDER = resources.files("hwprobe.policies")
 every_policy = pytest.mark.parametrize("name", shipped_policies())
@@ -68,7 +63,7 @@ def test_default_says_what_a_policy_without_a_file_says() -> None:
 
 
 def test_default_toml_shows_every_key_and_says_what_it_means() -> None:
-    shown = tomllib.loads(re.sub(r"(?m)^# (?=\[|[\w\"]+ = )", "", text_of("default")))
+    shown = parsed(re.sub(r"(?m)^# (?=\[|[\w\"]+ = )", "", text_of("default")))
     _, mistakes = check_document(shown)
     assert mistakes == []
     document = policy_to_document(Policy())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,7 @@ from tests.rules import (
     test_visibility,
 )
 from tests.rules.table import Table, is_command, outcomes_in
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tests.toml import read_toml
 
 ROOT = Path(__file__).parents[2]
 TABLES: tuple[Table, ...] = (
@@ -46,8 +41,7 @@ every = pytest.mark.parametrize("rule", every_rule(), ids=lambda rule: rule.id)
 
 
 def frozen() -> dict[str, Any]:
-    known: dict[str, Any] = tomllib.loads(Path(__file__).with_name("frozen_ids.toml").read_text(encoding="utf-8"))
-    return known
+    return read_toml(Path(__file__).with_name("frozen_ids.toml"))
 
 
 @pytest.mark.parametrize("id_", IDS)

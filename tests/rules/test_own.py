@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
+
 from hwprobe.findings import Action, Severity
 from hwprobe.gpu import Gpu
 from hwprobe.knowledge.tensorflow import releases
+from hwprobe.preflight import today
 from hwprobe.report import Distribution
 from tests.reports import A100, CPU_ONLY, T4, cpu_only, gpu, report, tensorflow_wheel
 from tests.rules.facts import UUID, pci, with_libraries
@@ -148,3 +151,8 @@ def test_rule(id_: str, row: Row) -> None:
 
 def test_a_cpu_build_without_gpus_has_nothing_to_be_told() -> None:
     check("HWP902", Row("known", cpu_only(tensorflow=CPU_ONLY), "pass"))
+
+
+def test_the_age_of_the_tables_is_counted_by_this_machines_clock() -> None:
+    before = datetime.date.today().isoformat()
+    assert before <= today() <= datetime.date.today().isoformat()

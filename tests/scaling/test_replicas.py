@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from typing import Any
 
 import pytest
+
+from tests.ports import free_ports
 
 pytest.importorskip("tensorflow")
 
@@ -67,16 +68,8 @@ def test_what_keras_itself_cannot_do_on_several_replicas_is_no_matter_of_the_sca
     assert (cases[f"{setting}, plain"], cases[f"{setting}, wrapped"]) == ("merge_call", "merge_call")
 
 
-def free_ports(count: int) -> list[str]:
-    sockets = [socket.create_server(("localhost", 0)) for _ in range(count)]
-    ports = [str(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def test_two_workers_agree_that_a_step_is_skipped_when_one_of_them_is_bad() -> None:
-    ports = free_ports(2)
+    ports = [str(port) for port in free_ports(2)]
     workers = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.scaling.workers", str(worker), "dynamic", *ports],
